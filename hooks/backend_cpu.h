@@ -1,0 +1,18 @@
+// CPU backend: anonymous mappings, 4 KiB granularity, 64 KiB alignment. Bytes given back leave the
+// process at once, so its resident size follows `reserved`.
+#pragma once
+
+#include <memory>
+
+#include "hooks/backend.h"
+
+namespace lowtide::hooks {
+
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend();
+
+// Counts instead of allocating: hands out made-up addresses of the same granularity and alignment.
+// The memory must not be touched... small slabs keep their headers outside for this reason: a core
+// over a counting backend never dereferences block memory. Used to replay an allocation sequence.
+[[nodiscard]] std::unique_ptr<Backend> make_counting_backend(size_t granularity = 4096);
+
+}  // namespace lowtide::hooks

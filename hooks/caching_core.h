@@ -1,0 +1,100 @@
+// The caching allocator: size classes and cached segments over a `Backend`, with statistics by
+// requested, rounded and reserved bytes, an optional hard limit on reserved bytes, and a ladder in
+// front of it (give cached segments back -> ask the pressure handler to free live memory -> fail).
+//
+// Layout. Small requests (<= kSmallLimit) are blocks of a size class inside 64 KiB slabs that are
+// aligned to 64 KiB and start with their own header. Large requests are one segment each, rounded to
+// the backend's granularity, aligned to 64 KiB with the block at the very start: an address with its
+// low 16 bits clear is large, any other is small. Large segments are never split or merged, so
+// reserved = live + cached exactly and a cached segment can always be given back whole.
+// Large reuse: exact size first, then the smallest cached segment at most 1/16 larger.
+//
+// Growth rule. A miss that would lift reserved above `reserved_target()` first gives cached segments
+// back (oldest first); so reserved stays at the target while live bytes allow it. A miss that would
+// cross `limit()` does the same, then asks the pressure handler, then fails. Both count reserved
+// bytes. The rule is deterministic: the same sequence over any backend of the same granularity gives
+// the same reserved peak (the planner relies on it).
+//
+// Thread safety: all calls, from any thread. The pressure handler and sink run without the core's
+// mutex and may free blocks of this core; allocations made inside the handler do not recurse into
+// the handler (they fail at the limit instead... after the cached segments are gone).
+// Nothing is thrown.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "hooks/backend.h"
+#include "hooks/ledger.h"
+
+namespace lowtide::hooks {
+
+struct Counter {                 // bytes (or calls)
+  int64_t current = 0;
+  int64_t peak = 0;
+};
+
+struct CoreStats {
+  Counter requested;             // sum of live requests
+  Counter rounded;               // sum of live blocks
+  Counter reserved;              // segments held from the backend, live + cached
+  Counter blocks;                // live blocks
+  int64_t alloc_calls = 0;
+  int64_t free_calls = 0;
+  int64_t segment_acquires = 0;  // backend calls
+  int64_t segment_returns = 0;
+  int64_t limit_hits = 0;        // times the ladder was entered because of limit()
+  int64_t pressure_bytes = 0;    // bytes the pressure handler said it freed
+  int64_t failures = 0;          // allocations that returned null
+};
+
+// Frees live memory on demand. `need_bytes`: by how much reserved + request exceeds the limit after
+// cached segments are gone. Returns the bytes it freed, 0 = nothing left to free. noexcept.
+class PressureHandler {
+ public:
+  virtual ~PressureHandler() = default;
+  virtual int64_t free_memory(int64_t need_bytes, int64_t request_bytes) noexcept = 0;
+};
+
+class CachingCore {
+ public:
+  static constexpr size_t kSmallLimit = 16 * 1024;
+  static constexpr size_t kSlabBytes = 64 * 1024;
+  static constexpr size_t kMinAlignment = 64;
+  static constexpr int64_t kNoLimit = INT64_MAX;
+
+  explicit CachingCore(std::unique_ptr<Backend> backend);
+  ~CachingCore();  // gives every segment back; live blocks become invalid
+  CachingCore(const CachingCore&) = delete;
+  CachingCore& operator=(const CachingCore&) = delete;
+
+  // Null when bytes == 0 or when the request cannot be met; 64-byte aligned otherwise.
+  [[nodiscard]] void* allocate(size_t bytes) noexcept;
+  // `block` must come from allocate(); null is ignored. A foreign or already freed address is
+  // counted in invalid_frees() and otherwise ignored.
+  void free(void* block) noexcept;
+
+  // Bytes the core would round a request to.
+  [[nodiscard]] size_t rounded_size(size_t bytes) const noexcept;
+  [[nodiscard]] CoreStats stats() const noexcept;
+  // peak = current for all counters.
+  void reset_peaks() noexcept;
+  // Gives all cached segments back (empty slabs included). Returns bytes.
+  int64_t trim() noexcept;
+
+  void set_limit(int64_t reserved_bytes) noexcept;            // kNoLimit = none
+  [[nodiscard]] int64_t limit() const noexcept;
+  void set_reserved_target(int64_t reserved_bytes) noexcept;  // kNoLimit = cache freely (default)
+  [[nodiscard]] int64_t reserved_target() const noexcept;
+  void set_pressure_handler(PressureHandler* handler) noexcept;  // not owned; null = none
+  void set_sink(LedgerSink* sink) noexcept;                      // not owned; null = none
+  [[nodiscard]] int64_t invalid_frees() const noexcept;
+  [[nodiscard]] const char* backend_name() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lowtide::hooks

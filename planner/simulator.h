@@ -1,0 +1,67 @@
+// The truth of the planner: the whole step of a trace, event by event, under a set of decisions.
+//
+// Rules (design section 7): a storage lives from its alloc event; a kept one dies at its free event.
+// A dropped one dies at its first `release` event after creation. An `unpack` of an absent storage
+// replays the missing writers, in completion order, with all absent ancestors; each replayed op
+// repeats the alloc/free pattern of its own op_begin..op_end slice; replay temporaries die after
+// their last use in the replay. A rebuilt storage that still has saves to come and whose decision
+// says keep stays until its free event; else it dies at the next `release` after the unpack (the
+// target), or at the end of the replay (an intermediate). In-place writers are replayed into the
+// same rebuilt storage (no new bytes). A replay that needs an *older* version of a present storage
+// rebuilds it beside the live one, and frees it at its last use in the replay.
+//
+// `simulate` is O(events + replayed ops); deterministic; const on the trace; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/plan.h"
+#include "core/trace.h"
+
+namespace lowtide::planner {
+
+// Dense form of a plan: one entry per storage.
+struct DecisionTable {
+  std::vector<Action> action;
+  std::vector<char> keep;  // keep_after_recompute
+  explicit DecisionTable(size_t storages) : action(storages, Action::save), keep(storages, 1) {}
+  DecisionTable(const Trace& trace, const std::vector<Decision>& decisions);
+  [[nodiscard]] std::vector<Decision> to_decisions() const;
+};
+
+// One allocation or free of the simulated step, for the replay through a caching core.
+struct SimulatedMemoryEvent {
+  int32_t block = 0;   // unique per allocation within the step
+  int64_t bytes = 0;   // > 0 alloc, < 0 free (requested bytes)
+};
+
+struct SimulationOptions {
+  bool record_memory_events = false;
+  bool record_live_set = false;
+};
+
+struct SimulationResult {
+  int64_t peak_requested_bytes = 0;
+  int64_t peak_rounded_bytes = 0;   // own maximum, not at the same instant
+  int64_t recompute_ns = 0;
+  int64_t replayed_ops = 0;
+  int32_t peak_event = kNone;       // trace event during which the requested peak was reached
+  std::vector<StorageId> live_at_peak;
+  std::vector<SimulatedMemoryEvent> memory_events;  // residents first, as allocs
+};
+
+class Simulator {
+ public:
+  explicit Simulator(const Trace& trace);
+  [[nodiscard]] SimulationResult simulate(const DecisionTable& decisions, SimulationOptions options = {}) const;
+  [[nodiscard]] const Trace& trace() const { return trace_; }
+
+ private:
+  const Trace& trace_;
+  struct Index;                       // per-op event slices, saves per storage, ...
+  std::shared_ptr<const Index> index_;
+};
+
+}  // namespace lowtide::planner

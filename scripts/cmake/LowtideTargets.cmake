@@ -1,54 +1,88 @@
-# lowtide_library(NAME room SOURCES ... [PUBLIC libs] [PRIVATE libs] [TORCH])
-# lowtide_test(name SOURCES ... [LIBS ...] [TORCH] [LABELS ...])
+# How Lowtide's targets are made, so that a room's CMakeLists.txt only lists what is its own.
+#
+#   lowtide_library(lowtide_<room> SOURCES ... [PUBLIC libs] [PRIVATE libs] [TORCH])
+#   lowtide_program(name SOURCES ... [LIBS ...] [TORCH])    an executable; TORCH adds CUDA where there
+#   lowtide_test(name SOURCES ... [LIBS ...] [TORCH] [LABELS ...])    GoogleTest, one ctest per case
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 
+# One place for what the linker finds, so that a library runs from the build tree as from anywhere.
+set(LOWTIDE_LIBRARY_DIR "${PROJECT_BINARY_DIR}/lib")
+
 add_library(lowtide_warnings INTERFACE)
-target_compile_options(lowtide_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+target_compile_options(lowtide_warnings INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${LOWTIDE_WERROR}>:-Werror>)
 add_library(lowtide_sanitizers INTERFACE)
 if(LOWTIDE_SANITIZE)
-  target_compile_options(lowtide_sanitizers INTERFACE -fsanitize=${LOWTIDE_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(lowtide_sanitizers INTERFACE
+    -fsanitize=${LOWTIDE_SANITIZE} -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1)
   target_link_options(lowtide_sanitizers INTERFACE -fsanitize=${LOWTIDE_SANITIZE})
 endif()
 
 function(lowtide_common target)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:lowtide_warnings> $<BUILD_INTERFACE:lowtide_sanitizers>)
-  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON
-                        CXX_VISIBILITY_PRESET default)
+  target_link_libraries(${target} PRIVATE
+    $<BUILD_INTERFACE:lowtide_warnings> $<BUILD_INTERFACE:lowtide_sanitizers>)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET default)
 endfunction()
 
+# All libraries are shared: the runtime and a user's own code then meet in one ledger and one
+# allocator, however the user links them.
 function(lowtide_library target)
-  cmake_parse_arguments(ARG "TORCH;SHARED" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  if(ARG_SHARED OR ARG_TORCH)
-    add_library(${target} SHARED ${ARG_SOURCES})
-  else()
-    add_library(${target} STATIC ${ARG_SOURCES})
-  endif()
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(${target} SHARED ${ARG_SOURCES})
   string(REGEX REPLACE "^lowtide_" "" short ${target})
   add_library(Lowtide::${short} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${short})
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${short} VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+    LIBRARY_OUTPUT_DIRECTORY ${LOWTIDE_LIBRARY_DIR} INSTALL_RPATH "\$ORIGIN")
   lowtide_common(${target})
   target_include_directories(${target} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src/lowtide>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/lowtide>)
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   if(ARG_TORCH)
-    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:lowtide_libtorch>)
+    # Installed users get torch from LowtideConfig.cmake, where their Python has it.
+    target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:lowtide_libtorch>)
+    if(NOT PROJECT_IS_TOP_LEVEL)
+      target_link_libraries(${target} INTERFACE $<BUILD_INTERFACE:lowtide_libtorch_cuda>)
+    endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY LOWTIDE_LIBRARIES ${target})
+endfunction()
+
+function(lowtide_executable name torch sources libs)
+  add_executable(${name} ${sources})
+  lowtide_common(${name})
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${libs} Threads::Threads)
+  if(torch)
+    target_link_libraries(${name} PRIVATE lowtide_libtorch)
+    if(LOWTIDE_SANITIZE)
+      target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/scripts/cmake/sanitizer_options.cc)
+    endif()
+  endif()
+endfunction()
+
+function(lowtide_program name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LIBS" ${ARGN})
+  lowtide_executable(${name} "${ARG_TORCH}" "${ARG_SOURCES}" "${ARG_LIBS}")
+  if(ARG_TORCH)
+    target_link_libraries(${name} PRIVATE lowtide_libtorch_cuda)
+  endif()
 endfunction()
 
 function(lowtide_test name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LIBS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
-  add_executable(${name} ${ARG_SOURCES})
-  lowtide_common(${name})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main Threads::Threads)
-  if(ARG_TORCH)
-    target_link_libraries(${name} PRIVATE lowtide_libtorch)
-  endif()
   include(GoogleTest)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+  lowtide_executable(${name} "${ARG_TORCH}" "${ARG_SOURCES}"
+    "${ARG_LIBS};GTest::gmock;GTest::gtest_main")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
 endfunction()

@@ -1,7 +1,6 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
-#include <map>
 
 #include "core/bytes.h"
 #include "core/error.h"
@@ -60,6 +59,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
   CLI::App app{"Trains a character-level GPT on a text file, under an absolute memory budget."};
   std::string lengths;
   std::string limit;
+  std::string recompute = "none";
+  std::string device = "cpu";
   bool no_lowtide = false;
 
   app.add_option("--text", options.text, "UTF-8 text to learn")->capture_default_str();
@@ -73,9 +74,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--heads", options.heads, "attention heads")->check(CLI::Range(1, 1 << 12));
   app.add_option("--dropout", options.dropout, "dropout probability")
       ->check(CLI::Range(0.0, 0.99));
-  app.add_option("--recompute", options.recompute, "hand-written recompute: none or blocks")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Recompute>{
-          {"none", Recompute::none}, {"blocks", Recompute::blocks}}));
+  app.add_option("--recompute", recompute, "hand-written recompute: none or blocks")
+      ->check(CLI::IsMember({"none", "blocks"}));
 
   app.add_option("--steps", options.steps, "training steps")->check(CLI::Range(1, 1 << 30));
   app.add_option("--stop-at", options.stop_at, "leave after this step")
@@ -86,9 +86,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--seed", options.seed, "seed of parameters, dropout and data");
   app.add_option("--checkpoint", options.checkpoint, "write the state here at the end");
   app.add_option("--resume", options.resume, "continue from this checkpoint");
-  app.add_option("--device", options.device, "cpu or cuda")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Device>{{"cpu", Device::cpu}, {"cuda", Device::cuda}}));
+  app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--threads", options.threads, "intra-op threads")->check(CLI::Range(1, 1024));
   app.add_flag("--deterministic", options.deterministic, "deterministic algorithms only");
 
@@ -121,6 +119,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
     throw InvalidInput(std::string(error.what()) + " (train_gpt --help lists the options)");
   }
   options.lowtide = !no_lowtide;
+  options.recompute = recompute == "blocks" ? Recompute::blocks : Recompute::none;
+  options.device = device == "cuda" ? Device::cuda : Device::cpu;
   if (!lengths.empty()) parse_lengths(lengths, options);
   if (!limit.empty()) options.limit_bytes = parse_bytes(limit, "--limit");
   check(options);

@@ -69,6 +69,10 @@ struct Plan {
   Predicted predicted;
   Measured measured;
   Bound bound;
+
+  // Throws FileError naming the first broken invariant that needs no trace to be seen (negative
+  // bytes or time, decisions out of order, a gap that is not a number). Writers and readers call it.
+  void validate() const;
 };
 
 [[nodiscard]] const char* to_string(Action action);

@@ -2,12 +2,15 @@
 // requested, rounded and reserved bytes, an optional hard limit on reserved bytes, and a ladder in
 // front of it (give cached segments back -> ask the pressure handler to free live memory -> fail).
 //
-// Layout. Small requests (<= kSmallLimit) are blocks of a size class inside 64 KiB slabs that are
-// aligned to 64 KiB and start with their own header. Large requests are one segment each, rounded to
-// the backend's granularity, aligned to 64 KiB with the block at the very start: an address with its
-// low 16 bits clear is large, any other is small. Large segments are never split or merged, so
-// reserved = live + cached exactly and a cached segment can always be given back whole.
-// Large reuse: exact size first, then the smallest cached segment at most 1/16 larger.
+// Layout. Small requests (<= kSmallLimit) are blocks of a size class inside 64 KiB slabs. Large
+// requests are one segment each, rounded to the backend's granularity, with the block at the very
+// start. Segments are aligned to 64 KiB; what is known about them lives in a table keyed by base,
+// outside the memory, so the core never touches what it hands out. Segments are never split or
+// merged, and an empty slab is a cached 64 KiB segment like any other: reserved = large blocks +
+// slabs in use + cached, exactly, and a cached segment can always be given back whole.
+// Large reuse: exact size first, then, while neither a limit nor a target is set, the smallest
+// cached segment at most 1/16 larger (its whole size counts as rounded). Under a budget every large
+// block costs exactly what was asked for, rounded: that is what makes its peak predictable.
 //
 // Growth rule. A miss that would lift reserved above `reserved_target()` first gives cached segments
 // back (oldest first); so reserved stays at the target while live bytes allow it. A miss that would
@@ -40,8 +43,9 @@ struct CoreStats {
   Counter rounded;               // sum of live blocks
   Counter reserved;              // segments held from the backend, live + cached
   Counter blocks;                // live blocks
-  int64_t alloc_calls = 0;
-  int64_t free_calls = 0;
+  int64_t cached = 0;            // part of reserved that could be given back now
+  int64_t alloc_calls = 0;       // that returned a block
+  int64_t free_calls = 0;        // that ended one; alloc_calls - free_calls = live blocks
   int64_t segment_acquires = 0;  // backend calls
   int64_t segment_returns = 0;
   int64_t limit_hits = 0;        // times the ladder was entered because of limit()
@@ -75,6 +79,8 @@ class CachingCore {
   // counted in invalid_frees() and otherwise ignored.
   void free(void* block) noexcept;
 
+  // Bytes asked for when `block` was allocated; 0 when it is not a live block of this core.
+  [[nodiscard]] size_t requested_size(const void* block) const noexcept;
   // Bytes the core would round a request to.
   [[nodiscard]] size_t rounded_size(size_t bytes) const noexcept;
   [[nodiscard]] CoreStats stats() const noexcept;
@@ -87,8 +93,11 @@ class CachingCore {
   [[nodiscard]] int64_t limit() const noexcept;
   void set_reserved_target(int64_t reserved_bytes) noexcept;  // kNoLimit = cache freely (default)
   [[nodiscard]] int64_t reserved_target() const noexcept;
-  void set_pressure_handler(PressureHandler* handler) noexcept;  // not owned; null = none
-  void set_sink(LedgerSink* sink) noexcept;                      // not owned; null = none
+  // Handler and sink are not owned; null = none. Both calls return when no other thread is inside the
+  // one that was replaced, which may then be destroyed. REQUIRES: the caller holds no lock that the
+  // replaced one takes.
+  void set_pressure_handler(PressureHandler* handler) noexcept;
+  void set_sink(LedgerSink* sink) noexcept;
   [[nodiscard]] int64_t invalid_frees() const noexcept;
   [[nodiscard]] const char* backend_name() const noexcept;
 

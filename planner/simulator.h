@@ -10,7 +10,12 @@
 // same rebuilt storage (no new bytes). A replay that needs an *older* version of a present storage
 // rebuilds it beside the live one, and frees it at its last use in the replay.
 //
-// `simulate` is O(events + replayed ops); deterministic; const on the trace; thread-compatible.
+// An output of a replayed op that nothing in the replay needs is freed as the op ends. A kept value
+// also dies when its last save is dropped, unless something is reading it. `workspace_bytes` is not
+// added: the temporaries are in the slice.
+//
+// `simulate` is O(events + replayed ops); deterministic; const on the trace. It reuses scratch
+// memory: one Simulator per thread. The trace must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +45,8 @@ struct SimulatedMemoryEvent {
 struct SimulationOptions {
   bool record_memory_events = false;
   bool record_live_set = false;
+  // Where >= 0: `excess_bytes` sums, over all allocs, the rounded live bytes above this level.
+  int64_t level_bytes = -1;
 };
 
 struct SimulationResult {
@@ -47,21 +54,34 @@ struct SimulationResult {
   int64_t peak_rounded_bytes = 0;   // own maximum, not at the same instant
   int64_t recompute_ns = 0;
   int64_t replayed_ops = 0;
-  int32_t peak_event = kNone;       // trace event during which the requested peak was reached
-  std::vector<StorageId> live_at_peak;
+  int64_t excess_bytes = 0;         // a smooth measure for searches; 0 without a level
+  int32_t peak_event = kNone;       // trace event during which the requested peak was reached;
+                                    // kNone: nothing ever exceeds what is alive at the start
+  std::vector<StorageId> live_at_peak;              // at the requested peak, descending bytes
   std::vector<SimulatedMemoryEvent> memory_events;  // residents first, as allocs
 };
+
+class Problem;
 
 class Simulator {
  public:
   explicit Simulator(const Trace& trace);
+  ~Simulator();
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
+
   [[nodiscard]] SimulationResult simulate(const DecisionTable& decisions, SimulationOptions options = {}) const;
   [[nodiscard]] const Trace& trace() const { return trace_; }
+  [[nodiscard]] const Problem& problem() const { return *problem_; }
+  // Events and replayed ops visited so far: the cost of a search, the same on every machine.
+  [[nodiscard]] int64_t work() const { return work_; }
 
  private:
+  struct Scratch;
   const Trace& trace_;
-  struct Index;                       // per-op event slices, saves per storage, ...
-  std::shared_ptr<const Index> index_;
+  std::unique_ptr<const Problem> problem_;
+  std::unique_ptr<Scratch> scratch_;  // reused by every call
+  mutable int64_t work_ = 0;
 };
 
 }  // namespace lowtide::planner

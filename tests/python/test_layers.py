@@ -71,3 +71,19 @@ def test_a_new_room_must_be_entered_in_the_table(copy):
 
 def test_a_folder_without_sources_is_refused(tmp_path):
     assert check(tmp_path).returncode == 1
+
+
+def test_a_breach_fails_the_build(copy, tmp_path_factory):
+    for name in ("scripts", "tests"):
+        shutil.copytree(ROOT / name, copy / name)
+    shutil.copy(ROOT / "CMakeLists.txt", copy)
+    build = tmp_path_factory.mktemp("build")
+    configure = ["cmake", "-G", "Ninja", "-S", copy, "-B", build, "-DLOWTIDE_TORCH=OFF",
+                 "-DLOWTIDE_TESTS=OFF", "-DLOWTIDE_PROGRAMS=OFF"]
+    subprocess.run(configure, check=True, capture_output=True)
+    layers = ["cmake", "--build", build, "--target", "lowtide_layers"]
+    assert subprocess.run(layers, capture_output=True).returncode == 0
+    (copy / "src" / "core" / "planted.h").write_text('#include "hooks/ledger.h"\n')
+    done = subprocess.run(layers, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "src/core/planted.h:1: src/core may include no other room, not hooks" in done.stdout

@@ -64,6 +64,7 @@ std::string RunLog::add(const StepRecord& record) {
                          {"loss", hex_float(record.loss)},
                          {"cpu_ns", record.cpu_ns},
                          {"wall_ns", record.wall_ns},
+                         {"begin_requested_bytes", record.judged.begin_requested_bytes},
                          {"peak_requested_bytes", record.judged.requested_bytes},
                          {"peak_rounded_bytes", record.judged.rounded_bytes},
                          {"peak_reserved_bytes", record.judged.reserved_bytes}};

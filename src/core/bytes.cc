@@ -17,14 +17,24 @@ struct Unit {
   int64_t scale;
 };
 
-constexpr int64_t kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024, kPi = kTi * 1024;
+constexpr int64_t kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024,
+                  kPi = kTi * 1024;
 
 constexpr Unit kByteUnits[] = {
-    {"", 1},       {"b", 1},
-    {"k", kKi},    {"kib", kKi},   {"kb", 1'000},
-    {"m", kMi},    {"mib", kMi},   {"mb", 1'000'000},
-    {"g", kGi},    {"gib", kGi},   {"gb", 1'000'000'000},
-    {"t", kTi},    {"tib", kTi},   {"tb", 1'000'000'000'000},
+    {"", 1},
+    {"b", 1},
+    {"k", kKi},
+    {"kib", kKi},
+    {"kb", 1'000},
+    {"m", kMi},
+    {"mib", kMi},
+    {"mb", 1'000'000},
+    {"g", kGi},
+    {"gib", kGi},
+    {"gb", 1'000'000'000},
+    {"t", kTi},
+    {"tib", kTi},
+    {"tb", 1'000'000'000'000},
 };
 
 constexpr Unit kTimeUnits[] = {
@@ -36,8 +46,12 @@ constexpr Unit kTimeUnits[] = {
     {"h", 3'600'000'000'000},
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -77,8 +91,8 @@ std::optional<int64_t> parse_quantity(std::string_view text, std::span<const Uni
   }
   if (whole.size() > kMaxDigits + 1 || fraction.size() > kMaxDigits) return std::nullopt;
   const std::string name = lower(trim(text));
-  const auto unit = std::find_if(units.begin(), units.end(),
-                                 [&](const Unit& u) { return u.name == name; });
+  const auto unit =
+      std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
   if (unit == units.end()) return std::nullopt;
   if (!fraction.empty() && unit->scale == 1) return std::nullopt;  // half a byte
 

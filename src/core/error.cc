@@ -20,7 +20,9 @@ Error::Error(const std::string& message, std::source_location where)
 
 OutOfBudget::OutOfBudget(const std::string& message, int64_t budget_bytes,
                          int64_t smallest_reachable_bytes, std::source_location where)
-    : Error(message, where), budget_bytes_(budget_bytes), smallest_bytes_(smallest_reachable_bytes) {}
+    : Error(message, where),
+      budget_bytes_(budget_bytes),
+      smallest_bytes_(smallest_reachable_bytes) {}
 
 void detail::check_failed(const char* condition, const std::string& message,
                           std::source_location where) {

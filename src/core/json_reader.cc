@@ -15,7 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& json_of(const void* node) { return *static_cast<const Json*>(node); }
+const Json& json_of(const void* node) {
+  return *static_cast<const Json*>(node);
+}
 
 // Enough for a step of a million ops; a parsed value takes up to ~100 bytes, so a hostile file of
 // the largest size cannot ask for more memory than machines have.
@@ -30,8 +32,10 @@ const char* oversized(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
@@ -60,15 +64,20 @@ std::string line_and_column(std::string_view text, size_t byte) {
 // Where `target` is inside `tree`, as "ops[3].host_ns". Paths are found only when something is
 // wrong: carrying them along would cost every correct file.
 std::optional<std::string> path_of(const Json& tree, const Json* target) {
+  const auto joined = [](const std::string& first, const std::string& rest) {
+    return first + (rest.empty() || rest.front() == '[' ? "" : ".") + rest;
+  };
   if (&tree == target) return "";
   if (tree.is_array()) {
     for (size_t i = 0; i < tree.size(); ++i) {
-      if (auto rest = path_of(tree[i], target)) return "[" + std::to_string(i) + "]" + *rest;
+      if (auto rest = path_of(tree[i], target)) {
+        return joined("[" + std::to_string(i) + "]", *rest);
+      }
     }
   } else if (tree.is_object()) {
     for (const auto& item : tree.items()) {
       if (auto rest = path_of(item.value(), target)) {
-        return item.key() + (rest->empty() || rest->front() == '[' ? "" : ".") + *rest;
+        return joined(item.key(), *rest);
       }
     }
   }
@@ -116,8 +125,8 @@ JsonDocument::JsonDocument(std::string_view text, std::string_view what, std::st
 JsonDocument::~JsonDocument() = default;
 
 void JsonDocument::fail(const std::string& problem) const {
-  throw FileError(what_ + " '" + origin_ + "': " + problem + ". Fix: " +
-                  (what_ == "plan" ? "plan again from the trace" : "probe again"));
+  throw FileError(what_ + " '" + origin_ + "': " + problem +
+                  ". Fix: " + (what_ == "plan" ? "plan again from the trace" : "probe again"));
 }
 
 JsonNode JsonDocument::root(int version) const {
@@ -150,7 +159,9 @@ JsonNode JsonNode::field(const char* name) const {
   return {document_, &*found};
 }
 
-bool JsonNode::is_null() const { return json_of(json_).is_null(); }
+bool JsonNode::is_null() const {
+  return json_of(json_).is_null();
+}
 
 size_t JsonNode::size() const {
   if (!json_of(json_).is_array()) fail("must be an array");
@@ -188,7 +199,9 @@ int32_t JsonNode::integer32(int32_t least) const {
   return static_cast<int32_t>(integer(least, INT32_MAX));
 }
 
-int32_t JsonNode::id_or_null() const { return is_null() ? kNone : integer32(); }
+int32_t JsonNode::id_or_null() const {
+  return is_null() ? kNone : integer32();
+}
 
 double JsonNode::number() const {
   const Json& json = json_of(json_);

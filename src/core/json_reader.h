@@ -29,9 +29,9 @@ class JsonNode {
   [[nodiscard]] std::string text() const;
   [[nodiscard]] int64_t integer(int64_t least = 0, int64_t most = INT64_MAX) const;
   [[nodiscard]] int32_t integer32(int32_t least = 0) const;
-  [[nodiscard]] int32_t id_or_null() const;       // null = kNone
-  [[nodiscard]] double number() const;            // finite, >= 0
-  [[nodiscard]] uint64_t hash() const;            // text of 16 hex digits
+  [[nodiscard]] int32_t id_or_null() const;  // null = kNone
+  [[nodiscard]] double number() const;       // finite, >= 0
+  [[nodiscard]] uint64_t hash() const;       // text of 16 hex digits
 
   // An enum by its name; `count` values from 0, named by to_string.
   template <typename Enum>

@@ -20,8 +20,10 @@ void check_value(int64_t value, const char* name) {
 
 const char* to_string(Action action) {
   switch (action) {
-    case Action::save: return "save";
-    case Action::drop: return "drop";
+    case Action::save:
+      return "save";
+    case Action::drop:
+      return "drop";
   }
   return "unknown";
 }

@@ -14,12 +14,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kActions = static_cast<int>(Action::drop) + 1;
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 Json account_json(const BudgetAccount& a) {
-  return {{"resident_bytes", a.resident_bytes},     {"activation_bytes", a.activation_bytes},
-          {"rounding_bytes", a.rounding_bytes},     {"placement_bytes", a.placement_bytes},
-          {"outside_bytes", a.outside_bytes},       {"reserve_bytes", a.reserve_bytes},
+  return {{"resident_bytes", a.resident_bytes}, {"activation_bytes", a.activation_bytes},
+          {"rounding_bytes", a.rounding_bytes}, {"placement_bytes", a.placement_bytes},
+          {"outside_bytes", a.outside_bytes},   {"reserve_bytes", a.reserve_bytes},
           {"gradient_bytes", a.gradient_bytes}};
 }
 

@@ -6,38 +6,58 @@ namespace lowtide {
 
 const char* to_string(Phase phase) {
   switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::backward: return "backward";
-    case Phase::optimizer: return "optimizer";
-    case Phase::other: return "other";
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::optimizer:
+      return "optimizer";
+    case Phase::other:
+      return "other";
   }
   return "unknown";
 }
 
 const char* to_string(StorageKind kind) {
   switch (kind) {
-    case StorageKind::activation: return "activation";
-    case StorageKind::parameter: return "parameter";
-    case StorageKind::gradient: return "gradient";
-    case StorageKind::optimizer_state: return "optimizer_state";
-    case StorageKind::buffer: return "buffer";
-    case StorageKind::input: return "input";
-    case StorageKind::temporary: return "temporary";
-    case StorageKind::other: return "other";
+    case StorageKind::activation:
+      return "activation";
+    case StorageKind::parameter:
+      return "parameter";
+    case StorageKind::gradient:
+      return "gradient";
+    case StorageKind::optimizer_state:
+      return "optimizer_state";
+    case StorageKind::buffer:
+      return "buffer";
+    case StorageKind::input:
+      return "input";
+    case StorageKind::temporary:
+      return "temporary";
+    case StorageKind::other:
+      return "other";
   }
   return "unknown";
 }
 
 const char* to_string(EventKind kind) {
   switch (kind) {
-    case EventKind::op_begin: return "op_begin";
-    case EventKind::op_end: return "op_end";
-    case EventKind::alloc: return "alloc";
-    case EventKind::free: return "free";
-    case EventKind::pack: return "pack";
-    case EventKind::unpack: return "unpack";
-    case EventKind::drop_save: return "drop_save";
-    case EventKind::release: return "release";
+    case EventKind::op_begin:
+      return "op_begin";
+    case EventKind::op_end:
+      return "op_end";
+    case EventKind::alloc:
+      return "alloc";
+    case EventKind::free:
+      return "free";
+    case EventKind::pack:
+      return "pack";
+    case EventKind::unpack:
+      return "unpack";
+    case EventKind::drop_save:
+      return "drop_save";
+    case EventKind::release:
+      return "release";
   }
   return "unknown";
 }

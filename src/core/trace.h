@@ -40,9 +40,10 @@ struct OpFlags {
   friend bool operator==(const OpFlags&, const OpFlags&) = default;
 };
 
-// One executed operator, in completion order.
+// One executed operator, in completion order. (The empty initializers here and below let tests and
+// tools name only the fields they mean.)
 struct TraceOp {
-  std::string name;               // schema name with overload, "aten::add.Tensor"
+  std::string name = {};          // schema name with overload, "aten::add.Tensor"
   Phase phase = Phase::forward;
   int32_t graph = 0;              // joint graph of torch.compile; 0 in eager
   int64_t host_ns = 0;            // median over samples; thread CPU time where one thread is used
@@ -52,10 +53,10 @@ struct TraceOp {
   int64_t workspace_bytes = 0;    // peak of allocations freed inside the op (requested bytes)
   uint64_t key = 0;               // structure hash: name, dtypes, flags, producer keys (no sizes)
   uint64_t shape_key = 0;         // hash of sizes and integer arguments
-  OpFlags flags;
-  std::vector<StorageRef> inputs;    // storages whose values are read (deduplicated)
-  std::vector<StorageId> outputs;    // storages created
-  std::vector<StorageId> writes;     // storages written in place
+  OpFlags flags = {};
+  std::vector<StorageRef> inputs = {};  // storages whose values are read (deduplicated)
+  std::vector<StorageId> outputs = {};  // storages created
+  std::vector<StorageId> writes = {};   // storages written in place
   [[nodiscard]] int64_t time_ns() const { return host_ns + device_ns; }
 };
 
@@ -66,8 +67,8 @@ struct TraceStorage {
   StorageKind kind = StorageKind::activation;
   bool resident = false;      // alive when the step begins
   bool recomputable = false;  // complete writer chain, replayable: may be dropped
-  std::string keep_reason;    // why not, when it has saves but is not recomputable
-  std::vector<OpId> writers;  // creator, then in-place writers in completion order; empty = external
+  std::string keep_reason = {};  // why not, when it has saves but is not recomputable
+  std::vector<OpId> writers = {};  // creator, then in-place writers in completion order; empty = external
 };
 
 // One saved tensor: what autograd keeps of a storage for one backward node.

@@ -21,15 +21,19 @@ struct FlagName {
   bool OpFlags::*flag;
 };
 constexpr FlagName kFlags[] = {
-    {"random", &OpFlags::random},         {"mutates", &OpFlags::mutates},
-    {"opaque", &OpFlags::opaque},         {"collective", &OpFlags::collective},
-    {"effect", &OpFlags::effect},         {"data_dependent", &OpFlags::data_dependent},
+    {"random", &OpFlags::random}, {"mutates", &OpFlags::mutates},
+    {"opaque", &OpFlags::opaque}, {"collective", &OpFlags::collective},
+    {"effect", &OpFlags::effect}, {"data_dependent", &OpFlags::data_dependent},
 };
 
 // Names from outside may hold bytes that are not UTF-8; they are replaced, never an exception.
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
-Json id_json(int32_t id) { return id == kNone ? Json(nullptr) : Json(id); }
+Json id_json(int32_t id) {
+  return id == kNone ? Json(nullptr) : Json(id);
+}
 
 Json settings_json(const TraceSettings& s) {
   return {{"name", s.name},
@@ -82,13 +86,10 @@ Json op_json(const TraceOp& op) {
 }
 
 Json storage_json(const TraceStorage& s) {
-  return {{"bytes", s.bytes},
-          {"rounded_bytes", s.rounded_bytes},
-          {"kind", to_string(s.kind)},
-          {"resident", s.resident},
-          {"recomputable", s.recomputable},
-          {"keep_reason", s.keep_reason},
-          {"writers", s.writers}};
+  return {
+      {"bytes", s.bytes},       {"rounded_bytes", s.rounded_bytes}, {"kind", to_string(s.kind)},
+      {"resident", s.resident}, {"recomputable", s.recomputable},   {"keep_reason", s.keep_reason},
+      {"writers", s.writers}};
 }
 
 Json save_json(const TraceSave& s) {
@@ -257,7 +258,8 @@ std::string trace_to_json(const Trace& trace) {
   writer.end_list();
   writer.begin_list("events", 8);
   for (const TraceEvent& event : trace.events) {
-    writer.entry("[\"" + std::string(to_string(event.kind)) + "\"," + std::to_string(event.id) + "]");
+    writer.entry("[\"" + std::string(to_string(event.kind)) + "\"," + std::to_string(event.id) +
+                 "]");
   }
   writer.end_list();
   return std::move(writer).finish();

@@ -22,7 +22,8 @@ std::string at(const char* list, size_t index) {
 }
 
 void check(bool condition, const char* list, size_t index, const char* problem) {
-  if (!condition) [[unlikely]] fail(at(list, index), problem);
+  if (!condition) [[unlikely]]
+    fail(at(list, index), problem);
 }
 
 class Validator {
@@ -154,9 +155,9 @@ class Validator {
       check(op_count_or_none(s.first_unpack, trace_.ops.size()) &&
                 op_count_or_none(s.last_unpack, trace_.ops.size()),
             "saves", i, "an unpack lies outside the step");
-      check((s.first_unpack == kNone) == (s.last_unpack == kNone) &&
-                s.first_unpack <= s.last_unpack,
-            "saves", i, "first_unpack and last_unpack contradict each other");
+      check(
+          (s.first_unpack == kNone) == (s.last_unpack == kNone) && s.first_unpack <= s.last_unpack,
+          "saves", i, "first_unpack and last_unpack contradict each other");
       check((s.unpack_order == kNone) == (s.first_unpack == kNone), "saves", i,
             "unpack_order and first_unpack contradict each other");
       if (s.unpack_order == kNone) continue;
@@ -248,9 +249,7 @@ class Validator {
   }
 
   // A storage of zero bytes is never allocated.
-  bool alive_or_empty(size_t id) const {
-    return alive_[id] != 0 || trace_.storages[id].bytes == 0;
-  }
+  bool alive_or_empty(size_t id) const { return alive_[id] != 0 || trace_.storages[id].bytes == 0; }
 
   const Trace& trace_;
   int64_t total_bytes_ = 0;
@@ -263,6 +262,8 @@ class Validator {
 
 }  // namespace
 
-void Trace::validate() const { Validator(*this).run(); }
+void Trace::validate() const {
+  Validator(*this).run();
+}
 
 }  // namespace lowtide

@@ -57,6 +57,8 @@ void check(const Options& options) {
 std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   CLI::App app{"Trains a character-level GPT on a text file, under an absolute memory budget."};
+  // A later mention of an option replaces an earlier one, so that scripts can append to defaults.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   std::string lengths;
   std::string limit;
   std::string recompute = "none";

@@ -1,0 +1,36 @@
+// Every plan that any strategy has simulated, the dominated ones forgotten: for each rounded peak
+// the cheapest plan. What is left is falling in peak and rising in time, whatever was offered, so
+// strategies may offer anything. Not thread-safe. Units: bytes, ns.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan.h"
+#include "planner/simulator.h"
+
+namespace lowtide::planner {
+
+class Archive {
+ public:
+  struct Entry {
+    int64_t recompute_ns = 0;
+    std::vector<Decision> decisions;
+    std::string strategy;
+  };
+
+  // True where the plan is kept (for now).
+  bool offer(const DecisionTable& table, const SimulationResult& result, std::string_view strategy);
+  // By rising peak, falling time.
+  [[nodiscard]] const std::map<int64_t, Entry>& entries() const { return entries_; }
+  // The cheapest entry whose rounded peak is at most this; null where there is none.
+  [[nodiscard]] const Entry* cheapest(int64_t peak_rounded_bytes) const;
+
+ private:
+  std::map<int64_t, Entry> entries_;  // by rounded peak
+};
+
+}  // namespace lowtide::planner

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "planner/archive.h"
+#include "planner/planner.h"
+#include "planner/simulator.h"
+#include "planner/strategy.h"
+
+namespace lowtide::planner {
+namespace {
+
+// More points than this differ by less than the allocator's rounding of a real model.
+constexpr int64_t kMaxPoints = 256;
+constexpr size_t kMaxLiveSet = 32;
+
+FrontierPoint make_point(const Simulator& simulator, const Archive::Entry& entry,
+                         const ReservedReplay& reserved_replay) {
+  const Trace& trace = simulator.trace();
+  SimulationResult result = simulator.simulate(
+      DecisionTable(trace, entry.decisions),
+      {.record_memory_events = static_cast<bool>(reserved_replay), .record_live_set = true});
+  FrontierPoint point{entry.decisions, {}, entry.strategy};
+  Predicted& predicted = point.predicted;
+  predicted.peak_requested_bytes = result.peak_requested_bytes;
+  predicted.peak_rounded_bytes = result.peak_rounded_bytes;
+  predicted.peak_reserved_bytes =
+      reserved_replay ? reserved_replay(result.memory_events) : result.peak_rounded_bytes;
+  predicted.recompute_ns = result.recompute_ns;
+  predicted.step_ns = trace.step_ns + result.recompute_ns;
+  predicted.replayed_ops = result.replayed_ops;
+  predicted.peak_event = result.peak_event;
+  result.live_at_peak.resize(std::min(result.live_at_peak.size(), kMaxLiveSet));
+  predicted.live_at_peak = std::move(result.live_at_peak);
+  return point;
+}
+
+}  // namespace
+
+Frontier::Frontier(std::vector<FrontierPoint> points, const Trace& trace) {
+  LOWTIDE_CHECK(!points.empty(), "a frontier needs at least one plan of trace \"" +
+                                     trace.settings.name + "\"");
+  // By rising time; then each point must lower the peak of all that are cheaper.
+  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.predicted.step_ns, a.predicted.peak_reserved_bytes) <
+           std::pair(b.predicted.step_ns, b.predicted.peak_reserved_bytes);
+  });
+  for (FrontierPoint& point : points) {
+    if (points_.empty() ||
+        point.predicted.peak_reserved_bytes < points_.back().predicted.peak_reserved_bytes) {
+      points_.push_back(std::move(point));
+    }
+  }
+}
+
+const FrontierPoint* Frontier::select(int64_t budget_bytes, int64_t fixed_bytes) const {
+  const auto fits = std::find_if(points_.begin(), points_.end(), [&](const FrontierPoint& point) {
+    return point.predicted.peak_reserved_bytes <= budget_bytes - fixed_bytes;
+  });
+  return fits == points_.end() ? nullptr : &*fits;
+}
+
+int64_t Frontier::smallest_peak_bytes() const {
+  return points_.back().predicted.peak_reserved_bytes;
+}
+
+Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
+  if (options.strategies.empty()) throw InvalidInput("no strategy given; use \"greedy\"");
+  const Simulator simulator(trace);
+  Archive archive;
+  for (const std::string& name : options.strategies) {
+    find_strategy(name).explore(simulator, archive);
+  }
+  const auto& entries = archive.entries();
+  LOWTIDE_CHECK(!entries.empty(), "the strategies offered no plan");
+  const int64_t smallest = entries.begin()->first;
+  const int64_t largest = entries.rbegin()->first;
+  // Thinned evenly in peak, both ends kept: replaying the reserved peak is the slow part.
+  const int64_t spacing = (largest - smallest) / kMaxPoints;
+  std::vector<FrontierPoint> points;
+  int64_t previous = -1;
+  for (const auto& [peak, entry] : entries) {
+    if (previous >= 0 && peak - previous < spacing && peak != largest) continue;
+    previous = peak;
+    points.push_back(make_point(simulator, entry, options.reserved_replay));
+  }
+  return Frontier(std::move(points), trace);
+}
+
+}  // namespace lowtide::planner

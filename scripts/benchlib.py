@@ -10,6 +10,7 @@ and a last line with the count. `finish()` writes build/bench/NAME.json and retu
 requirement failed or none was made: a bench that judged nothing has shown nothing.
 Times are ns and sizes bytes, as everywhere in Lowtide; the caller formats them.
 """
+
 import dataclasses
 import json
 import os
@@ -43,8 +44,10 @@ def format_table(headers, rows):
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in cells:
-        first, *others = [cell.ljust(width) if column == 0 else cell.rjust(width)
-                          for column, (cell, width) in enumerate(zip(row, widths))]
+        first, *others = [
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ]
         lines.append("  ".join([first, *others]).rstrip())
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(lines)
@@ -121,8 +124,13 @@ class Bench:
         if title:
             self.say(f"\n{title}")
         self.say(format_table(headers, rows))
-        self._tables.append({"title": title, "headers": list(headers),
-                             "rows": [[str(cell) for cell in row] for row in rows]})
+        self._tables.append(
+            {
+                "title": title,
+                "headers": list(headers),
+                "rows": [[str(cell) for cell in row] for row in rows],
+            }
+        )
 
     def figure(self, key, value):
         """A number for the file that no requirement speaks of."""
@@ -131,8 +139,14 @@ class Bench:
     def require(self, requirement, figure, bound, passed):
         """Prints the line at once and remembers it. `figure` and `bound` are printed as given."""
         passed = bool(passed)
-        self._requirements.append({"requirement": requirement, "figure": str(figure),
-                                   "bound": str(bound), "passed": passed})
+        self._requirements.append(
+            {
+                "requirement": requirement,
+                "figure": str(figure),
+                "bound": str(bound),
+                "passed": passed,
+            }
+        )
         self.say(f"{'PASS' if passed else 'FAIL'} {requirement}: {figure} ({bound})")
         return passed
 
@@ -143,11 +157,19 @@ class Bench:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{self.name}.json"
         content = {
-            "format": "lowtide-bench", "version": 1, "name": self.name, "quick": self.quick,
+            "format": "lowtide-bench",
+            "version": 1,
+            "name": self.name,
+            "quick": self.quick,
             "seconds": round(time.monotonic() - self._start, 1),
-            "machine": {"processor": platform.processor() or platform.machine(),
-                        "cores": os.cpu_count(), "kernel": platform.release()},
-            "requirements": self._requirements, "tables": self._tables, "figures": self.figures,
+            "machine": {
+                "processor": platform.processor() or platform.machine(),
+                "cores": os.cpu_count(),
+                "kernel": platform.release(),
+            },
+            "requirements": self._requirements,
+            "tables": self._tables,
+            "figures": self.figures,
         }
         partial = path.with_suffix(".json.part")
         partial.write_text(json.dumps(content, indent=1, default=_plain) + "\n", encoding="utf-8")

@@ -4,6 +4,7 @@
 Usage: check_layers.py [ROOT]. Prints `file:line: rule` for each breach and exits 1 if there is one.
 The tables below are the rule book; a room that is not in them is an error too.
 """
+
 import pathlib
 import re
 import sys

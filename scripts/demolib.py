@@ -3,6 +3,7 @@
 The program is build/release/bin/train_gpt (what scripts/bench builds), or that of the folder named
 by LOWTIDE_BUILD. Every figure comes from its --json file; sizes are bytes and times ns.
 """
+
 import json
 import os
 import pathlib
@@ -67,8 +68,9 @@ def train(*arguments, expect=(0,), timeout=1200, executable=None):
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
         content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"steps": []}
     if done.returncode not in expect:
-        raise RunFailed(f"{' '.join(command)} exited {done.returncode}: "
-                        f"{done.stderr.strip()[-2000:]}")
+        raise RunFailed(
+            f"{' '.join(command)} exited {done.returncode}: {done.stderr.strip()[-2000:]}"
+        )
     return Result(done.returncode, content, done.stdout, done.stderr)
 
 
@@ -88,11 +90,22 @@ class PacedRun:
     """A run that takes a step when asked to, so that several can be interleaved."""
 
     def __init__(self, *arguments, executable=None):
-        command = [str(executable or program()), *map(str, arguments), "--paced",
-                   "--steps", str(1 << 20)]
+        command = [
+            str(executable or program()),
+            *map(str, arguments),
+            "--paced",
+            "--steps",
+            str(1 << 20),
+        ]
         self._errors = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=self._errors, text=True, bufsize=1)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            bufsize=1,
+        )
 
     def step(self):
         """The figures of the next step."""

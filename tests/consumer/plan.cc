@@ -35,7 +35,8 @@ lowtide::Trace tiny_trace() {
   storage(1000, StorageKind::gradient, {2});
   trace.storages[1].recomputable = true;
 
-  const auto op = [&](Phase phase, int64_t ns, lowtide::StorageRef input, lowtide::StorageId output) {
+  const auto op = [&](Phase phase, int64_t ns, lowtide::StorageRef input,
+                      lowtide::StorageId output) {
     lowtide::TraceOp result;
     result.name = "tiny::op";
     result.phase = phase;
@@ -49,14 +50,17 @@ lowtide::Trace tiny_trace() {
   op(Phase::forward, 100, {0, 0}, 1);
   op(Phase::forward, 200, {0, 0}, 2);
   op(Phase::backward, 300, {1, 1}, 3);
-  trace.saves.push_back({.storage = 1, .version = 1, .packed_by = 0, .first_unpack = 2,
-                         .last_unpack = 2, .unpack_order = 0});
-  trace.events = {{EventKind::op_begin, 0}, {EventKind::alloc, 1},  {EventKind::op_end, 0},
-                  {EventKind::pack, 0},     {EventKind::release, 1},
-                  {EventKind::op_begin, 1}, {EventKind::alloc, 2},  {EventKind::op_end, 1},
-                  {EventKind::free, 2},     {EventKind::unpack, 0},
-                  {EventKind::op_begin, 2}, {EventKind::alloc, 3},  {EventKind::op_end, 2},
-                  {EventKind::release, 1},  {EventKind::drop_save, 0},
+  trace.saves.push_back({.storage = 1,
+                         .version = 1,
+                         .packed_by = 0,
+                         .first_unpack = 2,
+                         .last_unpack = 2,
+                         .unpack_order = 0});
+  trace.events = {{EventKind::op_begin, 0}, {EventKind::alloc, 1},    {EventKind::op_end, 0},
+                  {EventKind::pack, 0},     {EventKind::release, 1},  {EventKind::op_begin, 1},
+                  {EventKind::alloc, 2},    {EventKind::op_end, 1},   {EventKind::free, 2},
+                  {EventKind::unpack, 0},   {EventKind::op_begin, 2}, {EventKind::alloc, 3},
+                  {EventKind::op_end, 2},   {EventKind::release, 1},  {EventKind::drop_save, 0},
                   {EventKind::free, 1},     {EventKind::free, 3}};
   trace.validate();
   return trace;
@@ -72,8 +76,8 @@ int main() {
   std::cout << "ample: " << ample.decisions.size() << " dropped, peak "
             << ample.predicted.peak_requested_bytes << "\n"
             << "tight: " << tight.decisions.size() << " dropped, peak "
-            << tight.predicted.peak_requested_bytes << ", recompute " << tight.predicted.recompute_ns
-            << " ns\n";
+            << tight.predicted.peak_requested_bytes << ", recompute "
+            << tight.predicted.recompute_ns << " ns\n";
   try {
     (void)lowtide::planner::make_plan(trace, frontier, 5000);
   } catch (const lowtide::OutOfBudget& error) {

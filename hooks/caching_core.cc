@@ -1,16 +1,16 @@
 #include "hooks/caching_core.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "core/error.h"
+#include "hooks/callback_slot.h"
 #include "hooks/flat_table.h"
 #include "hooks/fork_guard.h"
+#include "hooks/light_lock.h"
 #include "hooks/segment.h"
 #include "hooks/segment_cache.h"
 #include "hooks/size_classes.h"
@@ -29,39 +29,8 @@ void add(Counter& counter, int64_t amount) noexcept {
 
 void subtract(Counter& counter, int64_t amount) noexcept { counter.current -= amount; }
 
-// A pointer to somebody else's callback, called without the core's mutex. A replaced callback may be
-// destroyed once no other thread is inside of it, so callers are counted.
-template <typename Callback>
-class CallbackSlot {
- public:
-  // Whether this thread is inside a callback of this kind, of any core.
-  [[nodiscard]] static bool inside() noexcept { return inside_ > 0; }
-  [[nodiscard]] Callback* get() const noexcept { return callback_; }
-  // REQUIRES: the core's mutex is held.
-  void enter() noexcept {
-    callers_.fetch_add(1, std::memory_order_relaxed);
-    ++inside_;
-  }
-  void leave() noexcept {
-    --inside_;
-    callers_.fetch_sub(1, std::memory_order_release);
-  }
-
-  void replace(std::mutex& mutex, Callback* callback) noexcept {
-    {
-      const std::lock_guard lock(mutex);
-      callback_ = callback;
-    }
-    while (callers_.load(std::memory_order_acquire) > inside_) std::this_thread::yield();
-  }
-  // In a forked child only the calling thread exists.
-  void forget_other_threads() noexcept { callers_.store(inside_, std::memory_order_relaxed); }
-
- private:
-  static inline thread_local int32_t inside_ = 0;  // calls of this thread, over all cores
-  Callback* callback_ = nullptr;
-  std::atomic<int32_t> callers_{0};
-};
+// The core whose pressure handler this thread is inside of; null = none.
+thread_local const void* handled_core = nullptr;
 
 enum class Miss : uint8_t { none, limit, backend };
 
@@ -79,8 +48,8 @@ struct CachingCore::Impl final : ForkGuarded {
   void lock_before_fork() noexcept override { mutex.lock(); }
   void unlock_in_parent() noexcept override { mutex.unlock(); }
   void unlock_in_child() noexcept override {
-    sink.forget_other_threads();
-    handler.forget_other_threads();
+    sink.forget_other_threads(0);
+    handler.forget_other_threads(own_handler_calls());
     mutex.unlock();
   }
 
@@ -94,23 +63,29 @@ struct CachingCore::Impl final : ForkGuarded {
     return segments.find(address / kSlabBytes * kSlabBytes);
   }
 
-  // The calls below need the mutex.
+  [[nodiscard]] int64_t own_handler_calls() const noexcept { return handled_core == this ? 1 : 0; }
+
+  // The calls below need the lock.
   Miss take(size_t bytes, Grant& grant) noexcept;
-  void ask_for_room(std::unique_lock<std::mutex>& lock, size_t bytes, Miss miss,
+  void ask_for_room(std::unique_lock<LightLock>& lock, size_t bytes, Miss miss,
                     Grant& grant) noexcept;
   Segment* obtain(size_t bytes, Miss& miss) noexcept;
   Segment* grow(size_t bytes) noexcept;
+  [[nodiscard]] int64_t cached_bytes() const noexcept {
+    return cache.bytes() + static_cast<int64_t>(slabs.spare_bytes());
+  }
   void put_in_cache(Segment* segment) noexcept;
+  void cache_spare_slabs() noexcept;
   void give_back(Segment* segment) noexcept;
   // Gives cached segments back, oldest first, until reserved + `growth` <= `ceiling`.
   void shrink_cache(int64_t ceiling, int64_t growth) noexcept;
 
-  mutable std::mutex mutex;
+  mutable LightLock mutex;
   const std::unique_ptr<Backend> backend;
   const size_t granularity;
   FlatTable<Segment> segments;  // by base
   SegmentCache cache;
-  SlabPool slabs{kSlabBytes};
+  SlabPool slabs;
   CoreStats stats;
   int64_t limit = kNoLimit;
   int64_t target = kNoLimit;
@@ -145,11 +120,15 @@ Miss CachingCore::Impl::take(size_t bytes, Grant& grant) noexcept {
 }
 
 Segment* CachingCore::Impl::obtain(size_t bytes, Miss& miss) noexcept {
-  if (Segment* const segment = cache.take(bytes); segment != nullptr) return segment;
+  Segment* cached = cache.take(bytes);
+  if (cached == nullptr && bytes == kSlabBytes) {
+    cache_spare_slabs();
+    cached = cache.take(bytes);
+  }
+  if (cached != nullptr) return cached;
   if (limit == kNoLimit && target == kNoLimit) {
-    Segment* const segment =
-        cache.take_up_to(bytes + granularity, bytes + bytes / 16, granularity);
-    if (segment != nullptr) return segment;
+    cached = cache.take_up_to(bytes + granularity, bytes + bytes / 16, granularity);
+    if (cached != nullptr) return cached;
   }
   const auto growth = static_cast<int64_t>(bytes);
   shrink_cache(std::min(target, limit), growth);
@@ -158,7 +137,7 @@ Segment* CachingCore::Impl::obtain(size_t bytes, Miss& miss) noexcept {
     return nullptr;
   }
   Segment* segment = grow(bytes);
-  if (segment == nullptr && cache.bytes() > 0) {
+  if (segment == nullptr && cached_bytes() > 0) {
     // The machine has less than the limit allows: the cache may be in the way.
     shrink_cache(0, 0);
     segment = grow(bytes);
@@ -187,6 +166,10 @@ void CachingCore::Impl::put_in_cache(Segment* segment) noexcept {
   if (!cache.put(segment)) give_back(segment);
 }
 
+void CachingCore::Impl::cache_spare_slabs() noexcept {
+  while (Segment* const spare = slabs.take_spare()) put_in_cache(spare);
+}
+
 void CachingCore::Impl::give_back(Segment* segment) noexcept {
   segments.erase(reinterpret_cast<uintptr_t>(segment->base));
   backend->give_back(segment->base, segment->bytes);
@@ -196,6 +179,8 @@ void CachingCore::Impl::give_back(Segment* segment) noexcept {
 }
 
 void CachingCore::Impl::shrink_cache(int64_t ceiling, int64_t growth) noexcept {
+  if (stats.reserved.current + growth <= ceiling) return;
+  cache_spare_slabs();
   while (stats.reserved.current + growth > ceiling) {
     Segment* const oldest = cache.take_oldest();
     if (oldest == nullptr) return;
@@ -203,10 +188,10 @@ void CachingCore::Impl::shrink_cache(int64_t ceiling, int64_t growth) noexcept {
   }
 }
 
-void CachingCore::Impl::ask_for_room(std::unique_lock<std::mutex>& lock, size_t bytes, Miss miss,
+void CachingCore::Impl::ask_for_room(std::unique_lock<LightLock>& lock, size_t bytes, Miss miss,
                                      Grant& grant) noexcept {
   if (miss == Miss::limit) ++stats.limit_hits;
-  if (CallbackSlot<PressureHandler>::inside()) return;
+  if (handled_core != nullptr) return;
   const auto growth = static_cast<int64_t>(segment_bytes_for(bytes));
   while (handler.get() != nullptr && growth <= limit) {
     const int64_t need =
@@ -214,9 +199,11 @@ void CachingCore::Impl::ask_for_room(std::unique_lock<std::mutex>& lock, size_t 
     PressureHandler* const asked = handler.get();
     handler.enter();
     lock.unlock();
+    handled_core = this;
     const int64_t freed = asked->free_memory(need, static_cast<int64_t>(bytes));
-    handler.leave();
+    handled_core = nullptr;
     lock.lock();
+    handler.leave();
     if (freed > 0) stats.pressure_bytes += freed;
     // Also after a "nothing left": another thread may have freed in the meantime.
     miss = take(bytes, grant);
@@ -264,7 +251,7 @@ void* CachingCore::allocate(size_t bytes) noexcept {
     core.sink.enter();
     lock.unlock();
     sink->on_alloc({sequence, grant.block, requested, rounded, current_op()});
-    core.sink.leave();
+    core.sink.leave_unlocked();
   }
   return grant.block;
 }
@@ -299,8 +286,8 @@ void CachingCore::free(void* block) noexcept {
     lock.unlock();
     sink->on_free({sequence, block, static_cast<int64_t>(requested),
                    static_cast<int64_t>(rounded), current_op()});
-    core.sink.leave();
     lock.lock();
+    core.sink.leave();
   }
   if (segment->state == Segment::State::large || core.slabs.put(segment, block)) {
     core.put_in_cache(segment);
@@ -324,7 +311,7 @@ size_t CachingCore::rounded_size(size_t bytes) const noexcept {
 CoreStats CachingCore::stats() const noexcept {
   const std::lock_guard lock(impl_->mutex);
   CoreStats stats = impl_->stats;
-  stats.cached = impl_->cache.bytes();
+  stats.cached = impl_->cached_bytes();
   return stats;
 }
 
@@ -366,7 +353,7 @@ int64_t CachingCore::reserved_target() const noexcept {
 }
 
 void CachingCore::set_pressure_handler(PressureHandler* handler) noexcept {
-  impl_->handler.replace(impl_->mutex, handler);
+  impl_->handler.replace(impl_->mutex, handler, impl_->own_handler_calls());
 }
 
 void CachingCore::set_sink(LedgerSink* sink) noexcept { impl_->sink.replace(impl_->mutex, sink); }

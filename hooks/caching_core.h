@@ -30,6 +30,7 @@
 
 #include "hooks/backend.h"
 #include "hooks/ledger.h"
+#include "hooks/size_classes.h"
 
 namespace lowtide::hooks {
 
@@ -64,7 +65,7 @@ class PressureHandler {
 class CachingCore {
  public:
   static constexpr size_t kSmallLimit = 16 * 1024;
-  static constexpr size_t kSlabBytes = 64 * 1024;
+  static constexpr size_t kSlabBytes = hooks::kSlabBytes;
   static constexpr size_t kMinAlignment = 64;
   static constexpr int64_t kNoLimit = INT64_MAX;
 
@@ -95,7 +96,7 @@ class CachingCore {
   [[nodiscard]] int64_t reserved_target() const noexcept;
   // Handler and sink are not owned; null = none. Both calls return when no other thread is inside the
   // one that was replaced, which may then be destroyed. REQUIRES: the caller holds no lock that the
-  // replaced one takes.
+  // replaced one takes; set_sink() is not called from inside a sink.
   void set_pressure_handler(PressureHandler* handler) noexcept;
   void set_sink(LedgerSink* sink) noexcept;
   [[nodiscard]] int64_t invalid_frees() const noexcept;

@@ -3,6 +3,8 @@
 // A block always comes from the oldest slab of its class that has room, and from the lowest free
 // index in it. That packs live blocks into old slabs so that young ones run empty and become cached
 // segments again, and it depends on the order of calls only, never on addresses.
+// One slab per class may stay on its shelf when it runs empty (a spare), so that a lone block that
+// comes and goes costs no more than one among many. Spares can be taken away at any time.
 // Owns nothing but its indices. No thread safety. Nothing is thrown.
 #pragma once
 
@@ -32,8 +34,6 @@ class LowestSet {
 
 class SlabPool {
  public:
-  explicit SlabPool(size_t slab_bytes) noexcept : slab_bytes_(slab_bytes) {}
-
   // The slab the next block of this class comes from; null = a new slab is needed.
   [[nodiscard]] Segment* slab_with_room(uint32_t size_class) noexcept;
   // Makes an empty segment a slab of this class. False when out of memory for its book.
@@ -43,9 +43,12 @@ class SlabPool {
 
   // Ends the ownership of a block, which stays unavailable until put(). Returns the bytes that were
   // requested; 0 = not a live block of this slab.
-  [[nodiscard]] size_t disown(Segment* slab, const void* block) const noexcept;
-  // Makes a disowned block available again. True when the slab ran empty: it has then left its shelf.
+  [[nodiscard]] size_t disown(Segment* slab, const void* block) noexcept;
+  // Makes a disowned block available again. True when the slab ran empty and has left its shelf.
   [[nodiscard]] bool put(Segment* slab, const void* block) noexcept;
+  // Takes a spare off its shelf; null = there is none.
+  [[nodiscard]] Segment* take_spare() noexcept;
+  [[nodiscard]] size_t spare_bytes() const noexcept { return spare_bytes_; }
   // Bytes asked for by the owner of the block; 0 = not a live block.
   [[nodiscard]] size_t requested(const Segment* slab, const void* block) const noexcept;
 
@@ -54,14 +57,17 @@ class SlabPool {
     std::vector<Segment*> slabs;  // by slot
     LowestSet roomy;              // slots of slabs with a free block
     LowestSet vacant;             // slots without a slab
+    Segment* spare = nullptr;     // an empty slab with a slot of its own; not among the roomy
   };
 
-  [[nodiscard]] uint32_t blocks_per_slab(uint32_t size_class) const noexcept {
-    return static_cast<uint32_t>(slab_bytes_ / size_class_bytes(size_class));
-  }
+  void set_spare(Shelf& shelf, uint32_t size_class, Segment* slab) noexcept;
+  Segment* unset_spare(Shelf& shelf, uint32_t size_class) noexcept;
+  static void leave_shelf(Shelf& shelf, const Segment* slab) noexcept;
 
-  size_t slab_bytes_;
   Shelf shelves_[kSizeClassCount];
+  uint32_t classes_with_spare_ = 0;  // one bit each
+  size_t spare_bytes_ = 0;
+  static_assert(kSizeClassCount <= 32);
 };
 
 }  // namespace lowtide::hooks

@@ -125,12 +125,16 @@ JsonDocument::JsonDocument(std::string_view text, std::string_view what, std::st
 JsonDocument::~JsonDocument() = default;
 
 void JsonDocument::fail(const std::string& problem) const {
-  throw FileError(what_ + " '" + origin_ + "': " + problem +
-                  ". Fix: " + (what_ == "plan" ? "plan again from the trace" : "probe again"));
+  const char* fix = what_ == "plan"    ? "plan again from the trace"
+                    : what_ == "trace" ? "probe again"
+                                       : "name a trace or plan file of Lowtide";
+  throw FileError(what_ + " '" + origin_ + "': " + problem + ". Fix: " + fix);
 }
 
+JsonNode JsonDocument::root() const { return {this, &tree_->root}; }
+
 JsonNode JsonDocument::root(int version) const {
-  const JsonNode root(this, &tree_->root);
+  const JsonNode root = this->root();
   const std::string format = "lowtide." + what_;
   const JsonNode found = root.field("format");
   if (found.text() != format) found.fail("must be \"" + format + '"');

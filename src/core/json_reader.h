@@ -56,14 +56,16 @@ class JsonNode {
 
 class JsonDocument {
  public:
-  // `what` is "trace" or "plan", `origin` the file's path. Both are copied.
+  // `what` is "trace", "plan" or "file" (not known yet), `origin` the file's path. Both are copied.
   JsonDocument(std::string_view text, std::string_view what, std::string_view origin);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
 
   [[nodiscard]] const std::string& origin() const { return origin_; }
-  // Checks "format" and "version" first, then gives the root.
+  // Whatever the text holds.
+  [[nodiscard]] JsonNode root() const;
+  // Checks "format" and "version" first.
   [[nodiscard]] JsonNode root(int version) const;
   [[noreturn]] void fail(const std::string& problem) const;
 

@@ -167,4 +167,12 @@ Plan read_plan(const std::filesystem::path& path) {
   return plan_from_json(read_whole_file(path), path.string());
 }
 
+FileKind file_kind(const std::filesystem::path& path) {
+  const JsonDocument document(read_whole_file(path), "file", path.string());
+  const JsonNode format = document.root().field("format");
+  if (format.text() == "lowtide.trace") return FileKind::trace;
+  if (format.text() == "lowtide.plan") return FileKind::plan;
+  format.fail("must be \"lowtide.trace\" or \"lowtide.plan\"");
+}
+
 }  // namespace lowtide

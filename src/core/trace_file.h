@@ -19,6 +19,10 @@ inline constexpr int kPlanFormatVersion = 1;
 // A larger file is refused before it is read.
 inline constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
+// What a file says it is, in whatever version. FileError when it is neither.
+enum class FileKind : uint8_t { trace, plan };
+[[nodiscard]] FileKind file_kind(const std::filesystem::path& path);
+
 [[nodiscard]] std::string trace_to_json(const Trace& trace);
 [[nodiscard]] Trace trace_from_json(std::string_view text, std::string_view origin = "trace");
 void write_trace(const Trace& trace, const std::filesystem::path& path);

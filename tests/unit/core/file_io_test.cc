@@ -125,6 +125,21 @@ TEST_F(FileIoTest, TraceAndPlanFilesReadBackEqual) {
   EXPECT_EQ(plan_to_json(read_plan(folder_ / "p.plan.json")), plan_to_json(plan));
 }
 
+TEST_F(FileIoTest, KindIsWhatTheFileSaysInAnyVersion) {
+  write_trace(Trace(), folder_ / "t");
+  write_plan(Plan(), folder_ / "p");
+  std::ofstream(folder_ / "later") << R"({"format": "lowtide.plan", "version": 99})";
+  std::ofstream(folder_ / "other") << R"({"format": "lowtide.other"})";
+  std::ofstream(folder_ / "text") << "hello";
+  EXPECT_EQ(file_kind(folder_ / "t"), FileKind::trace);
+  EXPECT_EQ(file_kind(folder_ / "p"), FileKind::plan);
+  EXPECT_EQ(file_kind(folder_ / "later"), FileKind::plan);
+  EXPECT_NE(refusal([&] { (void)file_kind(folder_ / "other"); }).find("must be \"lowtide.trace\""),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { (void)file_kind(folder_ / "text"); }).find("name a trace or plan"),
+            std::string::npos);
+}
+
 TEST_F(FileIoTest, ErrorsInAFileNameIt) {
   std::ofstream(folder_ / "bad.json") << "{}";
   const std::string message = refusal([&] { (void)read_plan(folder_ / "bad.json"); });

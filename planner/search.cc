@@ -1,6 +1,7 @@
 #include "planner/search.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "planner/problem.h"
@@ -148,6 +149,25 @@ void Search::sink(State& state) {
         break;
       }
       state = std::move(next);
+    }
+  }
+}
+
+void Search::sink_deeper(State& state, int attempts) {
+  std::minstd_rand random;
+  const auto below = [&](size_t n) { return static_cast<size_t>(random()) % n; };
+  for (int i = 0; i < attempts && !exhausted(); ++i) {
+    State next = state;
+    size_t index = below(order_.size());
+    for (size_t left = 1 + below(std::min<size_t>(order_.size(), 6)); left > 0; --left) {
+      choose(next.table, order_[index], static_cast<Choice>(below(3)));
+      index = (index + 1) % order_.size();
+    }
+    lower_to(next, state.peak() - 1);
+    if (std::pair(next.peak(), next.cost()) < std::pair(state.peak(), state.cost())) {
+      const bool lower = next.peak() < state.peak();
+      state = std::move(next);
+      if (lower) sink(state);
     }
   }
 }

@@ -39,6 +39,9 @@ class Search {
   bool lower_to(State& state, int64_t level);
   // Lowers the peak as far as moves lead, level by level.
   void sink(State& state);
+  // Sinks again from random changes of a few neighbours, `attempts` times. The random numbers are
+  // the same on every machine.
+  void sink_deeper(State& state, int attempts);
   // Undoes drops, and turns keep bits on, where that saves time and the peak stays within `level`.
   void cheapen(State& state, int64_t level);
 

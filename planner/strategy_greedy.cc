@@ -14,8 +14,13 @@
 namespace lowtide::planner {
 namespace {
 
-// Ends the search of a trace too large for it; about 8 s on one core. See Simulator::work.
-constexpr int64_t kWorkLimit = 1'200'000'000;
+// Work limits (Simulator::work) that end the search of a trace too large for it: 1e9 is about 4 s
+// on one core. A transformer with 6 layers needs a tenth of them.
+constexpr int64_t kStartWork = 600'000'000;
+constexpr int64_t kFloorWork = 300'000'000;
+constexpr int64_t kLevelWork = 900'000'000;
+constexpr int kStarts = 3;     // taken as low as they go
+constexpr int kAttempts = 48;  // to get below the lowest of them
 constexpr int kLevels = 64;
 
 size_t at(int32_t id) { return static_cast<size_t>(id); }
@@ -86,37 +91,37 @@ std::vector<DecisionTable> seeds(const Problem& problem, const std::vector<Stora
 }  // namespace
 
 void explore_greedy(const Simulator& simulator, Archive& archive) {
-  const Problem& problem = simulator.problem();
-  Search search(simulator, archive, "greedy", kWorkLimit);
-  Search::State plain = search.evaluate(DecisionTable(simulator.trace().storages.size()));
-  if (search.order().empty()) return;
+  Search start_search(simulator, archive, "greedy", kStartWork);
+  const Search::State plain =
+      start_search.evaluate(DecisionTable(simulator.trace().storages.size()));
+  if (start_search.order().empty()) return;
 
-  Search::State greedy = plain;
-  search.descend(greedy);
-
-  std::vector<Search::State> starts = {greedy};
-  for (DecisionTable& table : seeds(problem, search.order())) {
-    starts.push_back(search.evaluate(std::move(table)));
+  std::vector<Search::State> starts = {plain};
+  start_search.descend(starts.front());
+  for (DecisionTable& table : seeds(simulator.problem(), start_search.order())) {
+    starts.push_back(start_search.evaluate(std::move(table)));
   }
-  std::stable_sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
+  const auto lower = [](const Search::State& a, const Search::State& b) {
     return std::pair(a.peak(), a.cost()) < std::pair(b.peak(), b.cost());
-  });
-  Search::State floor = starts.front();
-  for (size_t i = 0; i < starts.size() && i < 3; ++i) {
-    search.sink(starts[i]);
-    if (starts[i].peak() < floor.peak()) floor = starts[i];
-  }
+  };
+  std::stable_sort(starts.begin(), starts.end(), lower);
+  if (starts.size() > kStarts) starts.erase(starts.begin() + kStarts, starts.end());
+  for (Search::State& start : starts) start_search.sink(start);
+  Search::State floor = *std::min_element(starts.begin(), starts.end(), lower);
+  Search floor_search(simulator, archive, "greedy", kFloorWork);
+  floor_search.sink_deeper(floor, kAttempts);
 
-  // Level by level: the best plan known, or the level above taken further; then give time back.
+  // Level by level: the level above taken further, or the best plan known; then give time back.
+  Search level_search(simulator, archive, "greedy", kLevelWork);
   Search::State state = plain;
-  for (int level = 1; level <= kLevels && !search.exhausted(); ++level) {
+  for (int level = 1; level <= kLevels && !level_search.exhausted(); ++level) {
     const int64_t target = plain.peak() - (plain.peak() - floor.peak()) / kLevels * level;
-    const bool reached = search.lower_to(state, target);
-    if (reached) search.cheapen(state, target);
+    const bool reached = level_search.lower_to(state, target);
+    if (reached) level_search.cheapen(state, target);
     const Archive::Entry* best = archive.cheapest(target);
     if (best != nullptr && (!reached || best->recompute_ns < state.cost())) {
-      state = search.restore(*best);
-      search.cheapen(state, target);
+      state = level_search.restore(*best);
+      level_search.cheapen(state, target);
     }
   }
 }

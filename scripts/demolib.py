@@ -22,10 +22,11 @@ def build_folder():
 
 
 def program(name="train_gpt"):
-    path = build_folder() / "bin" / name
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is missing; build the target {name}, or use scripts/bench")
-    return path
+    places = [build_folder() / folder / name for folder in ("bin", "src/cli")]
+    for path in places:
+        if path.exists():
+            return path
+    raise FileNotFoundError(f"{places[0]} is missing; build the target {name}, or use scripts/bench")
 
 
 class RunFailed(RuntimeError):

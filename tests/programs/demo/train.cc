@@ -1,5 +1,7 @@
 #include "train.h"
 
+#include <dlfcn.h>
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
@@ -34,6 +36,8 @@ int64_t wall_ns() {
 
 c10::Device torch_device(Device device) {
   if (device == Device::cpu) return c10::kCPU;
+  // Registers itself when loaded; before the first question about CUDA, whose answer torch keeps.
+  dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
   if (!at::globalContext().hasCUDA()) {
     throw InvalidInput("--device cuda: this machine has no usable GPU; use --device cpu");
   }

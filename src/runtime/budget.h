@@ -1,0 +1,13 @@
+// What a budget text means on this machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lowtide::runtime {
+
+// "2GiB", bytes, "auto" (the cgroup's limit, else available memory), "none" (no limit: INT64_MAX).
+// Throws InvalidInput.
+[[nodiscard]] int64_t budget_from_text(const std::string& text);
+
+}  // namespace lowtide::runtime

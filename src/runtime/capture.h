@@ -1,0 +1,73 @@
+// Sees every operator of a step: records recipes, watches writes, measures.
+//
+// One core, two front ends chosen at run time (design section 5 "Capture"):
+//   dispatch_key     a boxed fallback on a dispatch key that nothing else uses (`Fake`): sits below
+//                    autograd and autocast, sees every op of that level once, with its final arguments
+//   record_function  thread-local RecordFunction callbacks: works where the key is taken; sees
+//                    composites too and leaves them out
+// Both are registered at run time by an object and are gone when it is destroyed. `begin`/`end` are
+// called around each op on the thread that runs it; errors of the op itself pass through `abort`.
+#pragma once
+
+#include <ATen/core/stack.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/op_info.h"
+#include "runtime/runtime_state.h"
+
+namespace lowtide::runtime {
+
+enum class FrontEndKind : uint8_t { dispatch_key, record_function };
+
+// One op in flight, on the stack of the thread that runs it.
+class SavedHolder;
+
+struct OpFrame {
+  Runtime* runtime = nullptr;
+  const OpInfo* info = nullptr;
+  std::shared_ptr<Tape> tape;
+  OpRecord* record = nullptr;      // null when only watched
+  Phase phase = Phase::forward;
+  int32_t log_op = -1;
+  int64_t start_ns = 0;
+  bool timed = false;
+  bool wrapper = false;            // contains other captured ops
+  OpFrame* parent = nullptr;       // record_function only
+  std::vector<SavedHolder*> pending;  // saved while the op was still open; settled at its end
+};
+
+class CaptureCore {
+ public:
+  // `arguments`: the op's arguments in schema order. Throws only what a rescue clone throws (out of
+  // memory); the op has not run then.
+  static void begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
+                    c10::ArrayRef<c10::IValue> arguments);
+  static void end(OpFrame& frame, c10::ArrayRef<c10::IValue> results);
+  static void abort(OpFrame& frame) noexcept;
+  // The open op contains another captured op: it is left out, its parts are recorded.
+  static void becomes_wrapper(OpFrame& frame);
+
+ private:
+  static void record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> results, int64_t ns);
+};
+
+// The registration; capture is on for a thread between `enter_thread` and `leave_thread`.
+class FrontEnd {
+ public:
+  virtual ~FrontEnd() = default;
+  virtual void enter_thread() = 0;
+  virtual void leave_thread() = 0;
+  [[nodiscard]] virtual FrontEndKind kind() const = 0;
+  // Is capture on here? (holders are made only then; true on backward threads of a captured step)
+  [[nodiscard]] virtual bool on_this_thread() const = 0;
+  // Are the ops of a saved tensor's creation still open when autograd saves it?
+  [[nodiscard]] virtual OpFrame* open_frame() const { return nullptr; }
+};
+
+// `wanted`: LOWTIDE_FRONT_END=dispatch_key|record_function, else dispatch_key when the key is free.
+[[nodiscard]] std::unique_ptr<FrontEnd> make_front_end();
+
+}  // namespace lowtide::runtime

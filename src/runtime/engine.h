@@ -1,0 +1,24 @@
+// The autograd engine of a session: torch's own, with two virtuals overridden.
+//
+// `get_default_saved_variable_hooks` gives every tensor saved in a captured step a `SavedHolder`;
+// `execute` tells the runtime when backward begins and ends. Installed by replacing torch's engine
+// stub; the object is never destroyed (its worker threads belong to it).
+#pragma once
+
+#include <memory>
+
+#include "runtime/capture.h"
+#include "runtime/runtime_state.h"
+
+namespace lowtide::runtime {
+
+// Makes Lowtide's engine torch's default while it lives, and serves holders for `runtime`.
+class EngineInstallation {
+ public:
+  EngineInstallation(std::shared_ptr<Runtime> runtime, FrontEnd& front_end);
+  ~EngineInstallation();
+  EngineInstallation(const EngineInstallation&) = delete;
+  EngineInstallation& operator=(const EngineInstallation&) = delete;
+};
+
+}  // namespace lowtide::runtime

@@ -1,0 +1,165 @@
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "core/error.h"
+#include "runtime/capture.h"
+#include "runtime/internal_guards.h"
+
+namespace lowtide::runtime {
+namespace {
+
+// ---------------------------------------------------------------- dispatch key
+
+void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard no_capture(kCaptureKey);
+  const c10::DispatchKeySet below =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
+  Runtime* runtime = Runtime::active();
+  if (runtime == nullptr || !runtime->in_step) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  const OpInfo& info = op_info_of(op);
+  OpFrame frame;
+  try {
+    CaptureCore::begin(frame, *runtime, info, torch::jit::last(*stack, info.arguments));
+    op.redispatchBoxed(below, stack);
+  } catch (...) {
+    CaptureCore::abort(frame);
+    throw;
+  }
+  CaptureCore::end(frame, torch::jit::last(*stack, info.returns));
+}
+
+class DispatchKeyFrontEnd : public FrontEnd {
+ public:
+  DispatchKeyFrontEnd() : library_(torch::Library::IMPL, "_", kCaptureKey, __FILE__, __LINE__) {
+    library_.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
+  }
+  void enter_thread() override {
+    c10::impl::tls_set_dispatch_key_included(kCaptureKey, true);
+  }
+  void leave_thread() override {
+    c10::impl::tls_set_dispatch_key_included(kCaptureKey, false);
+  }
+  [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::dispatch_key; }
+  [[nodiscard]] bool on_this_thread() const override {
+    return c10::impl::tls_is_dispatch_key_included(kCaptureKey);
+  }
+
+ private:
+  torch::Library library_;
+};
+
+// ------------------------------------------------------------- record function
+
+thread_local OpFrame* open_frame_of_thread = nullptr;
+thread_local int record_function_depth = 0;
+
+// The frame travels as the callback's context from the start of an op to its end.
+struct RecordContext : public at::ObserverContext {
+  OpFrame frame;
+  bool ours = false;
+};
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  Runtime* runtime = Runtime::active();
+  // Kernels' own calls run with autograd excluded: what they are part of is recorded, not they.
+  const c10::impl::LocalDispatchKeySet tls = c10::impl::tls_local_dispatch_key_set();
+  if (runtime == nullptr || !runtime->in_step ||
+      tls.excluded_.has(c10::DispatchKey::AutogradFunctionality)) {
+    return nullptr;
+  }
+  const std::optional<c10::OperatorName> name = fn.operator_name();
+  if (!name.has_value()) {
+    return nullptr;
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema(*name);
+  if (!op.has_value()) {
+    return nullptr;
+  }
+  const OpInfo& info = op_info_of(*op);
+  auto context = std::make_unique<RecordContext>();
+  context->ours = true;
+  context->frame.parent = open_frame_of_thread;
+  if (open_frame_of_thread != nullptr) {
+    CaptureCore::becomes_wrapper(*open_frame_of_thread);
+  }
+  open_frame_of_thread = &context->frame;
+  const auto inputs = fn.inputs();
+  const size_t n = std::min<size_t>(info.arguments, inputs.size());
+  try {
+    CaptureCore::begin(context->frame, *runtime, info, inputs.slice(inputs.size() - n, n));
+  } catch (...) {
+    // RecordFunction swallows exceptions; the pointer to this frame must not survive it.
+    CaptureCore::abort(context->frame);
+    open_frame_of_thread = context->frame.parent;
+    throw;
+  }
+  return context;
+}
+
+void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+  auto* ours = static_cast<RecordContext*>(context);
+  if (ours == nullptr || !ours->ours) {
+    return;
+  }
+  open_frame_of_thread = ours->frame.parent;
+  const std::vector<c10::IValue>& outputs = fn.outputs();
+  const size_t n = std::min<size_t>(ours->frame.info->returns, outputs.size());
+  if (outputs.empty() && ours->frame.info->returns > 0) {
+    CaptureCore::abort(ours->frame);  // the op threw
+    return;
+  }
+  CaptureCore::end(ours->frame, c10::ArrayRef<c10::IValue>(outputs).slice(outputs.size() - n, n));
+}
+
+class RecordFunctionFrontEnd : public FrontEnd {
+ public:
+  void enter_thread() override {
+    ++record_function_depth;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&on_start, &on_end).needsInputs(true).needsOutputs(true).scopes(
+            {at::RecordScope::FUNCTION}));
+  }
+  void leave_thread() override {
+    at::removeCallback(handle_);
+    --record_function_depth;
+    open_frame_of_thread = nullptr;
+  }
+  [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::record_function; }
+  [[nodiscard]] bool on_this_thread() const override { return record_function_depth > 0; }
+  [[nodiscard]] OpFrame* open_frame() const override { return open_frame_of_thread; }
+
+ private:
+  at::CallbackHandle handle_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<FrontEnd> make_front_end() {
+  const char* setting = std::getenv("LOWTIDE_FRONT_END");
+  const std::string_view wanted = setting == nullptr ? "" : setting;
+  const bool key_is_free =
+      !c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kCaptureKey);
+  if (wanted == "record_function" || (wanted.empty() && !key_is_free)) {
+    return std::make_unique<RecordFunctionFrontEnd>();
+  }
+  if (!wanted.empty() && wanted != "dispatch_key") {
+    throw InvalidInput("LOWTIDE_FRONT_END=" + std::string(wanted) +
+                       " is not a front end. Fix: dispatch_key or record_function");
+  }
+  if (!key_is_free) {
+    throw InvalidInput(
+        "LOWTIDE_FRONT_END=dispatch_key: another library owns the dispatch key 'Fake'. Fix: unset "
+        "it, or use record_function");
+  }
+  return std::make_unique<DispatchKeyFrontEnd>();
+}
+
+}  // namespace lowtide::runtime

@@ -1,0 +1,40 @@
+// What Lowtide knows of an operator before it runs, from its schema, its tags and the op rules.
+//
+// Built once per operator and cached for the life of the process; `op_info_of` is thread-safe and
+// costs a few ns when the calling thread has seen the operator before.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <string>
+
+namespace lowtide::runtime {
+
+struct OpInfo {
+  explicit OpInfo(const c10::OperatorHandle& op);
+
+  c10::OperatorHandle handle;
+  std::string name;                 // "aten::add.Tensor"
+  uint64_t name_hash = 0;
+  uint32_t arguments = 0;
+  uint32_t returns = 0;
+  uint64_t writes = 0;              // bit i: argument i is written in place, by schema or by rule
+  uint64_t hidden_writes = 0;       // of these, the ones that the schema hides
+  // Outputs do not depend on the written arguments' earlier values (batch norm's running statistics).
+  bool writes_only_side_state = false;
+  bool random = false;              // draws from a generator
+  bool metadata_only = false;       // reads shapes of tensor arguments, never their bytes (empty_like)
+  bool empty_factory = false;       // leaves its output uninitialised
+  bool collective = false;
+  bool data_dependent = false;
+  bool effect = false;
+  bool replayable = true;
+  const char* keep_reason = "";     // why not replayable
+
+  [[nodiscard]] bool writes_argument(size_t i) const { return i < 64 && ((writes >> i) & 1U) != 0; }
+};
+
+[[nodiscard]] const OpInfo& op_info_of(const c10::OperatorHandle& op);
+
+}  // namespace lowtide::runtime

@@ -1,0 +1,66 @@
+// A plan as the running step needs it: by position of the forward op, with the check that the step
+// is still the one that was planned.
+//
+// Immutable `PlanIndex` per plan; `PlanRun` is the cursor of one step. Thread safety: const access.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "core/trace.h"
+
+namespace lowtide::runtime {
+
+struct PlannedOp {
+  uint64_t key = 0;
+  uint64_t shape_key = 0;
+  int64_t output_bytes = 0;
+  OpId trace_op = kNone;
+};
+
+struct PlannedStorage {
+  int32_t output = 0;
+  Action action = Action::save;
+  bool keep_after_recompute = true;
+  StorageId storage = kNone;
+};
+
+class PlanIndex {
+ public:
+  PlanIndex(const Trace& trace, const std::vector<Decision>& decisions);
+
+  [[nodiscard]] size_t size() const { return ops_.size(); }
+  [[nodiscard]] const PlannedOp& op(size_t ordinal) const { return ops_[ordinal]; }
+  [[nodiscard]] const std::string& op_name(size_t ordinal) const { return names_[ordinal]; }
+  // Decision for output number `output` of the op; null = save.
+  [[nodiscard]] const PlannedStorage* decision(int32_t ordinal, int32_t output) const;
+  [[nodiscard]] const std::vector<std::pair<int32_t, PlannedStorage>>& drops() const { return drops_; }
+  // Hash over all forward keys.
+  [[nodiscard]] uint64_t structure() const { return structure_; }
+
+ private:
+  std::vector<PlannedOp> ops_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<PlannedStorage>> by_op_;
+  std::vector<std::pair<int32_t, PlannedStorage>> drops_;  // (ordinal, decision)
+  uint64_t structure_ = 0;
+};
+
+// Where a step stands in its plan.
+struct PlanRun {
+  std::shared_ptr<const PlanIndex> index;  // null = no plan
+  bool diverged = false;
+  bool strict = false;                     // divergence is an error (a plan given by hand)
+  bool sizes_differ = false;               // same structure, other sizes
+  int64_t planned_bytes = 0;               // output bytes of the first ops, planned and seen
+  int64_t seen_bytes = 0;
+  int32_t diverged_at = -1;
+  std::string diverged_op;                 // what ran there instead
+
+  [[nodiscard]] bool active() const { return index != nullptr && !diverged; }
+};
+
+}  // namespace lowtide::runtime

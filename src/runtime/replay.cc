@@ -1,0 +1,413 @@
+#include "runtime/replay.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "runtime/internal_guards.h"
+#include "runtime/rescue.h"
+#include "runtime/storage_bytes.h"
+
+namespace lowtide::runtime {
+namespace {
+
+// Puts every generator that a replay touches back to where the program had left it.
+class GeneratorKeeper {
+ public:
+  GeneratorKeeper() = default;
+  GeneratorKeeper(const GeneratorKeeper&) = delete;
+  GeneratorKeeper& operator=(const GeneratorKeeper&) = delete;
+  ~GeneratorKeeper() {
+    for (const auto& state : before_) {
+      state->restore();
+    }
+  }
+  void about_to_set(const at::Generator& generator) {
+    for (const auto& state : before_) {
+      if (state->generator() == generator) {
+        return;
+      }
+    }
+    before_.push_back(RngState::capture(generator));
+  }
+
+ private:
+  std::vector<std::unique_ptr<RngState>> before_;
+};
+
+class Replay {
+ public:
+  Replay(Runtime& runtime, std::shared_ptr<Tape> tape, int32_t target, int32_t version, bool beside)
+      : runtime_(runtime), tape_(std::move(tape)), target_(target), version_(version),
+        beside_(beside) {}
+
+  StoragePtr run() {
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      collect();
+    }
+    const BelowCapture below;
+    GeneratorKeeper generators;
+    for (size_t position = 0; position < ops_.size(); ++position) {
+      run_op(position, generators);
+    }
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = buffers_.find(target_);
+    if (found != buffers_.end()) {
+      return std::move(found->second.storage);
+    }
+    StoragePtr live = tape_->slot(target_).identity.lock();
+    LOWTIDE_CHECK(live, "a replay ended without its target");
+    return live;
+  }
+
+ private:
+  struct Buffer {
+    StoragePtr storage;
+    int32_t version = 0;
+  };
+
+  // A reference that the replay can read from the live storage. Caller holds the mutex.
+  bool live_at(int32_t slot, int32_t version) {
+    const Slot& s = tape_->slot(slot);
+    return s.version == version && s.alive() && !(beside_ && slot == target_);
+  }
+
+  void collect() {
+    std::vector<int32_t> done(static_cast<size_t>(tape_->slots()), 0);
+    std::vector<char> marked(static_cast<size_t>(tape_->records()), 0);
+    std::vector<std::pair<int32_t, int32_t>> stack{{target_, version_}};
+    while (!stack.empty()) {
+      const auto [index, version] = stack.back();
+      stack.pop_back();
+      const Slot& slot = tape_->slot(index);
+      int32_t& have = done[static_cast<size_t>(index)];
+      if (version <= have) {
+        continue;
+      }
+      if (static_cast<size_t>(version) > slot.writers.size() ||
+          (slot.opaque && !only_created_empty(slot, version))) {
+        throw InternalError("a tensor made by " + describe(*tape_, slot) +
+                            " is needed for recomputation but cannot be rebuilt. Fix: run with "
+                            "LOWTIDE_DISABLE=1 and report the op");
+      }
+      for (int32_t k = have; k < version; ++k) {
+        const int32_t number = slot.writers[static_cast<size_t>(k)];
+        char& seen = marked[static_cast<size_t>(number)];
+        if (seen != 0) {
+          continue;
+        }
+        seen = 1;
+        ops_.push_back(number);
+        for (const TensorRef& ref : tape_->record(number).tensors) {
+          if (ref.kind == RefKind::slot && (ref.written || !live_at(ref.index, ref.version))) {
+            stack.emplace_back(ref.index, ref.version);
+          }
+        }
+      }
+      have = version;
+    }
+    std::sort(ops_.begin(), ops_.end());
+    for (size_t position = 0; position < ops_.size(); ++position) {
+      const OpRecord& record = tape_->record(ops_[position]);
+      for (const TensorRef& ref : record.tensors) {
+        if (ref.kind == RefKind::slot) {
+          last_use_[ref.index] = position;
+        }
+      }
+      for (const OutputRef& output : record.outputs) {
+        last_use_[output.slot] = position;
+      }
+    }
+  }
+
+  bool only_created_empty(const Slot& slot, int32_t version) {
+    return version == 1 && tape_->record(slot.writers[0]).info->empty_factory;
+  }
+
+  // The storage a reference stands for. Called without the mutex.
+  StoragePtr resolve(const OpRecord& record, const TensorRef& ref) {
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      if (ref.kind == RefKind::external) {
+        return resolve_external(record, ref);
+      }
+      const auto found = buffers_.find(ref.index);
+      if (found != buffers_.end() && found->second.version == ref.version) {
+        return found->second.storage;
+      }
+      if (!ref.written && live_at(ref.index, ref.version)) {
+        if (StoragePtr live = tape_->slot(ref.index).identity.lock()) {
+          return live;
+        }
+      }
+    }
+    // It was live when the replay was planned and has been evicted since.
+    Replay nested(runtime_, tape_, ref.index, ref.version, false);
+    StoragePtr storage = nested.run();
+    if (ref.written) {
+      buffers_[ref.index] = {storage, ref.version};
+    }
+    return storage;
+  }
+
+  StoragePtr resolve_external(const OpRecord& record, const TensorRef& ref) {
+    const External& external = tape_->external(ref.index);
+    if (!external.storage) {
+      LOWTIDE_CHECK(record.info->writes_only_side_state && ref.written,
+                    "an input of " + record.info->name + " was overwritten and not rescued");
+      return {};
+    }
+    if (!external.rescued && !external.counter.unique() &&
+        external.counter.current_version() != external.counter_value &&
+        !record.info->writes_only_side_state) {
+      throw InternalError("an input of " + record.info->name + " (forward op #" +
+                          std::to_string(record.ordinal) + ") is at version " +
+                          std::to_string(external.counter.current_version()) + ", expected " +
+                          std::to_string(external.counter_value) +
+                          ": it was changed in place where Lowtide could not see it. Fix: make the "
+                          "change inside the step, or run with LOWTIDE_DISABLE=1");
+    }
+    return external.storage;
+  }
+
+  at::Tensor argument_tensor(const OpRecord& record, const TensorRef& ref) {
+    if (ref.kind == RefKind::shape_only) {
+      return ref.geometry.view_of(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, ref.geometry.device),
+          nullptr, true));
+    }
+    StoragePtr storage = resolve(record, ref);
+    if (ref.kind == RefKind::external && ref.written) {
+      storage = storage ? clone_storage(storage) : scratch_storage(ref.geometry);
+    }
+    return ref.geometry.view_of(std::move(storage));
+  }
+
+  void run_op(size_t position, GeneratorKeeper& generators) {
+    const OpRecord* record = nullptr;
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      record = &tape_->record(ops_[position]);
+    }
+    if (!record->replayable) {
+      throw InternalError(record->info->name + " is needed for recomputation but cannot be replayed: " +
+                          record->keep_reason);
+    }
+    torch::jit::Stack stack(record->arguments.begin(), record->arguments.end());
+    for (const TensorRef& ref : record->tensors) {
+      at::Tensor tensor = argument_tensor(*record, ref);
+      c10::IValue& argument = stack[static_cast<size_t>(ref.argument)];
+      if (ref.element < 0) {
+        argument = std::move(tensor);
+      } else {
+        fill_element(argument, record->arguments[static_cast<size_t>(ref.argument)],
+                     static_cast<size_t>(ref.element), std::move(tensor));
+      }
+    }
+    if (record->rng != nullptr) {
+      generators.about_to_set(record->rng->generator());
+      record->rng->restore();
+    }
+    {
+      const c10::AutoGradMode grad_mode(record->grad_mode);
+      record->info->handle.callBoxed(&stack);
+    }
+    take_results(*record, stack, position);
+  }
+
+  // Lists are shared by reference: the recorded one stays without tensors.
+  static void fill_element(c10::IValue& argument, const c10::IValue& recorded, size_t k,
+                           at::Tensor tensor) {
+    if (argument.isTensorList()) {
+      if (argument.is(recorded)) {
+        argument = argument.toTensorList().copy();
+      }
+      argument.toTensorList().set(k, std::move(tensor));
+    } else {
+      if (argument.is(recorded)) {
+        argument = argument.toList().copy();
+      }
+      argument.toList().set(k, std::move(tensor));
+    }
+  }
+
+  void take_results(const OpRecord& record, torch::jit::Stack& stack, size_t position) {
+    std::vector<StoragePtr> released;
+    const std::lock_guard lock(runtime_.mutex);
+    runtime_.counters.replayed_ops += 1;
+    const size_t first = stack.size() - record.info->returns;
+    for (const OutputRef& output : record.outputs) {
+      const c10::IValue& value = stack[first + static_cast<size_t>(output.result)];
+      const at::Tensor& tensor = output.element < 0
+                                     ? value.toTensor()
+                                     : value.toListRef()[static_cast<size_t>(output.element)].toTensor();
+      buffers_[output.slot] = {StoragePtr::reclaim_copy(storage_of(tensor)), 1};
+    }
+    std::vector<int32_t> written;
+    for (const TensorRef& ref : record.tensors) {
+      if (ref.written && ref.kind == RefKind::slot &&
+          std::find(written.begin(), written.end(), ref.index) == written.end()) {
+        written.push_back(ref.index);
+        ++buffers_[ref.index].version;
+      }
+    }
+    for (auto it = buffers_.begin(); it != buffers_.end();) {
+      Slot& slot = tape_->slot(it->first);
+      const bool complete = it->second.version == slot.version;
+      const bool wanted = !beside_ && it->first != target_ && complete && slot.holders > 0 &&
+                          slot.keep_after_recompute && !slot.alive();
+      if (wanted) {
+        adopt(it->first, it->second.storage, true);
+      }
+      if (it->first != target_ && (wanted || last_use_[it->first] <= position)) {
+        released.push_back(std::move(it->second.storage));
+        it = buffers_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+
+ public:
+  // `storage` is the slot's live value from now on. Caller holds the mutex.
+  static void adopt(Runtime& runtime, Tape& tape, int32_t index, const StoragePtr& storage, bool hold) {
+    Slot& slot = tape.slot(index);
+    if (slot.has_digest && digest_of(*storage) != slot.digest) {
+      runtime.counters.mismatched += 1;
+      throw InternalError("recomputing the output of " + describe(tape, slot) +
+                          " gave other bytes than the forward pass: an op that draws no declared "
+                          "randomness is not deterministic, or a kernel wrote behind torch's back. "
+                          "Fix: give a budget that needs no recomputation in the first steps, so that "
+                          "the op is found by verification");
+    }
+    tape.bind(index, storage);
+    if (hold) {
+      slot.held = storage;
+    }
+    if (runtime.log != nullptr && slot.sid != kNone) {
+      runtime.log->remap(storage->data(), slot.sid);
+    }
+  }
+
+ private:
+  void adopt(int32_t index, const StoragePtr& storage, bool hold) {
+    adopt(runtime_, *tape_, index, storage, hold);
+  }
+
+  Runtime& runtime_;
+  std::shared_ptr<Tape> tape_;
+  int32_t target_;
+  int32_t version_;
+  bool beside_;
+  std::vector<int32_t> ops_;
+  std::unordered_map<int32_t, size_t> last_use_;
+  std::unordered_map<int32_t, Buffer> buffers_;
+};
+
+}  // namespace
+
+StoragePtr rebuild(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t index) {
+  const InternalScope internal(runtime);
+  int32_t version = 0;
+  {
+    const std::lock_guard lock(runtime.mutex);
+    version = tape->slot(index).version;
+  }
+  const int64_t start = profiler::now_ns(runtime.clock);
+  Replay replay(runtime, tape, index, version, false);
+  StoragePtr storage = replay.run();
+  const std::lock_guard lock(runtime.mutex);
+  runtime.counters.recompute_ns += profiler::now_ns(runtime.clock) - start;
+  Slot& slot = tape->slot(index);
+  if (!slot.alive()) {
+    Replay::adopt(runtime, *tape, index, storage, slot.holders > 0 && slot.keep_after_recompute);
+  }
+  return storage;
+}
+
+StoragePtr rebuild_beside(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t index) {
+  const InternalScope internal(runtime);
+  int32_t version = 0;
+  {
+    const std::lock_guard lock(runtime.mutex);
+    version = tape->slot(index).version;
+  }
+  Replay replay(runtime, tape, index, version, true);
+  return replay.run();
+}
+
+bool secure_recipe(Tape& tape, int32_t index) {
+  Slot& target = tape.slot(index);
+  if (target.opaque || target.writers.empty() ||
+      static_cast<size_t>(target.version) != target.writers.size() ||
+      tape.opaque_at(target, target.version)) {
+    return false;
+  }
+  if (tape.opaque_reads == 0) {
+    return true;
+  }
+  std::vector<char> seen(static_cast<size_t>(tape.slots()), 0);
+  std::vector<int32_t> stack{index};
+  std::vector<int32_t> pins;
+  seen[static_cast<size_t>(index)] = 1;
+  while (!stack.empty()) {
+    const int32_t current = stack.back();
+    stack.pop_back();
+    for (const int32_t writer : tape.slot(current).writers) {
+      for (const TensorRef& ref : tape.record(writer).tensors) {
+        if (ref.kind != RefKind::slot) {
+          continue;
+        }
+        Slot& source = tape.slot(ref.index);
+        if (!ref.written && tape.opaque_at(source, ref.version)) {
+          if (!source.alive() || source.version != ref.version) {
+            return false;
+          }
+          pins.push_back(ref.index);
+        } else if (seen[static_cast<size_t>(ref.index)] == 0) {
+          seen[static_cast<size_t>(ref.index)] = 1;
+          stack.push_back(ref.index);
+        }
+      }
+    }
+  }
+  for (const int32_t pin : pins) {
+    if (std::find(target.pins.begin(), target.pins.end(), pin) == target.pins.end()) {
+      Slot& source = tape.slot(pin);
+      target.pins.push_back(pin);
+      ++source.pinned_by;
+      if (!source.held) {
+        source.held = source.identity.lock();
+      }
+    }
+  }
+  return true;
+}
+
+void unpin(Tape& tape, Slot& slot, std::vector<StoragePtr>& released) {
+  for (const int32_t pin : slot.pins) {
+    Slot& source = tape.slot(pin);
+    if (--source.pinned_by == 0 && source.holders == 0 && source.held) {
+      released.push_back(std::move(source.held));
+      source.held.reset();
+    }
+  }
+  slot.pins.clear();
+}
+
+std::string describe(Tape& tape, const Slot& slot) {
+  if (slot.writers.empty()) {
+    return "an unknown op";
+  }
+  const OpRecord& record = tape.record(slot.writers.back());
+  return record.info->name +
+         (record.ordinal >= 0 ? " (forward op #" + std::to_string(record.ordinal) + ")" : "");
+}
+
+}  // namespace lowtide::runtime

@@ -1,0 +1,135 @@
+// What capture, holders, replay and eviction share while a session lives: the tapes, the mode of the
+// running step, and the counters.
+//
+// One `Runtime` exists per session, one is active per process. Its mutex protects the tapes and the
+// counters and is never held while an op runs, while memory is allocated or while it is freed
+// (design section 5): a worker thread of an op may allocate, and so evict, at any moment.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "core/trace.h"
+#include "profiler/cpu_clock.h"
+#include "runtime/plan_index.h"
+#include "runtime/step_log.h"
+#include "runtime/tape.h"
+
+namespace lowtide::runtime {
+
+// Counters of one step; the session adds them up.
+struct StepCounters {
+  int64_t recompute_ns = 0;
+  int64_t replayed_ops = 0;
+  int64_t evictions = 0;
+  int64_t evicted_bytes = 0;
+  int64_t rescues = 0;
+  int64_t rescued_bytes = 0;
+  int64_t verified = 0;
+  int64_t mismatched = 0;
+  int64_t canaries = 0;
+  int64_t packs = 0;
+  int64_t drops = 0;
+};
+
+class Runtime {
+ public:
+  explicit Runtime(profiler::ClockKind clock_kind) : clock(clock_kind) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // --- life of a step (called by the session) ---
+  void begin_step();
+  void end_step();
+  // Backward begins or ends (from the engine); nested calls count.
+  void enter_backward();
+  void leave_backward();
+
+  // --- shared state ---
+  std::mutex mutex;
+  std::shared_ptr<Tape> tape;               // of the running step
+  std::vector<std::weak_ptr<Tape>> older;   // earlier steps whose graphs are still alive
+  const profiler::ClockKind clock;
+
+  bool in_step = false;
+  bool verify = false;                      // keep, recompute and compare at every unpack
+  StepLog* log = nullptr;                   // probe steps only
+  int64_t log_id = 0;                       // of `log`, never reused; 0 = none
+  int backward_depth = 0;
+  bool had_backward = false;
+
+  // Plan of the running step; null = keep everything, evict under pressure.
+  PlanRun plan;
+  int32_t forward_ops = 0;                  // of the running step
+  std::vector<uint64_t> step_keys;          // of the forward ops so far
+  std::vector<int64_t> op_ns;               // by ordinal: the first run's time, frozen
+  std::unordered_set<uint64_t> never_drop;  // slot_id(ordinal, output) that failed verification
+  std::unordered_set<uint64_t> trusted;     // slot_id that passed
+  struct MismatchReport {
+    int32_t ordinal = -1;
+    int32_t output = 0;
+    bool canary = false;
+    std::string text;
+  };
+  std::vector<MismatchReport> mismatches;   // failed comparisons since the session looked
+  // A known plan whose first ops are `step_keys`; null = none. Called with the mutex held.
+  std::function<std::shared_ptr<const PlanIndex>()> find_variant;
+  // Same structure, other sizes: the plan for activations `ratio` times as large; null = keep the plan.
+  // Called with the mutex held: must not allocate tensors.
+  std::function<std::shared_ptr<const PlanIndex>(double ratio)> rescale;
+  uint64_t canary_slot = 0;                 // slot_id to check in this step; 0 = none
+
+  StepCounters counters;
+  int64_t pack_clock = 0;                   // packs so far, over all steps
+
+  // Polls saved storages for `release` events (probe steps). Caller holds the mutex.
+  void poll_releases();
+  std::vector<std::pair<std::shared_ptr<Tape>, int32_t>> watched;  // packed, not yet released
+
+  // Price of a forward op for eviction: its first measured time, the same in all later steps (prices
+  // that move make the victims, and so the floor, differ from step to step).
+  int64_t price_of(int32_t ordinal, int64_t measured_ns);
+
+  [[nodiscard]] Phase phase() const;
+  // All tapes that are alive, the current one last. Caller holds the mutex.
+  [[nodiscard]] std::vector<std::shared_ptr<Tape>> tapes();
+
+  // The active runtime of this process; null outside sessions.
+  [[nodiscard]] static Runtime* active() noexcept { return active_.load(std::memory_order_acquire); }
+  static void set_active(Runtime* runtime) noexcept { active_.store(runtime, std::memory_order_release); }
+
+ private:
+  static std::atomic<Runtime*> active_;
+};
+
+// Identity of a storage between steps: position of its creator among the forward ops, output number.
+[[nodiscard]] constexpr uint64_t slot_id(int32_t ordinal, int32_t output) {
+  return (static_cast<uint64_t>(static_cast<uint32_t>(ordinal)) << 16 |
+          static_cast<uint64_t>(static_cast<uint16_t>(output))) + 1;
+}
+
+// The output bytes of this many first forward ops tell how a step's sizes compare with the plan's.
+inline constexpr int32_t kSizingOps = 8;
+
+// Marks a stretch in which Lowtide itself runs ops (replay, rescue, eviction): not captured, not
+// logged. Restores on destruction.
+class InternalScope {
+ public:
+  explicit InternalScope(Runtime& runtime);
+  ~InternalScope();
+  InternalScope(const InternalScope&) = delete;
+  InternalScope& operator=(const InternalScope&) = delete;
+
+ private:
+  StepLog* log_;
+};
+
+}  // namespace lowtide::runtime

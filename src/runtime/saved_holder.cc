@@ -1,0 +1,211 @@
+#include "runtime/saved_holder.h"
+
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "core/error.h"
+#include "runtime/replay.h"
+#include "runtime/storage_bytes.h"
+
+namespace lowtide::runtime {
+
+SavedHolder::SavedHolder(std::shared_ptr<Runtime> runtime, OpFrame* open_frame)
+    : runtime_(std::move(runtime)), open_frame_(open_frame) {}
+
+SavedHolder::~SavedHolder() {
+  if (open_frame_ != nullptr) {
+    std::erase(open_frame_->pending, this);
+  }
+  if (slot_ < 0) {
+    return;
+  }
+  std::vector<StoragePtr> released;
+  {
+    const std::lock_guard lock(runtime_->mutex);
+    Slot& slot = tape_->slot(slot_);
+    const bool logged = log_id_ != 0 && log_id_ == runtime_->log_id;
+    if (logged) {
+      runtime_->log->drop_save(save_);
+    }
+    --tape_->live_holders;
+    if (--slot.holders == 0) {
+      if (logged && !slot.alive() && slot.sid != kNone) {
+        runtime_->log->free_absent(slot.sid);
+      }
+      if (slot.held && slot.pinned_by == 0) {
+        released.push_back(std::move(slot.held));
+        slot.held.reset();
+      }
+      unpin(*tape_, slot, released);
+    }
+  }
+}
+
+void SavedHolder::call_pack_hook(const at::Tensor& tensor) {
+  if (!is_plain(tensor)) {
+    tensor_ = tensor.detach();
+    return;
+  }
+  geometry_.assign(tensor);
+  counter_ = torch::autograd::impl::version_counter(tensor);
+  version_ = counter_.current_version();
+  if (const auto* meta = torch::autograd::impl::get_autograd_meta(tensor)) {
+    node_ = meta->grad_fn_.get();
+    output_nr_ = meta->output_nr_;
+  }
+  c10::StorageImpl* storage = storage_of(tensor);
+  const std::lock_guard lock(runtime_->mutex);
+  tape_ = runtime_->tape;
+  const int32_t slot = tape_ == nullptr ? -1 : tape_->find_slot(storage);
+  storage_ = StoragePtr::reclaim_copy(storage);
+  if (open_frame_ != nullptr && !open_frame_->wrapper) {
+    open_frame_->pending.push_back(this);
+    return;
+  }
+  open_frame_ = nullptr;
+  if (slot >= 0) {
+    bind_slot(slot);
+  }
+}
+
+void SavedHolder::settle() {
+  open_frame_ = nullptr;
+  const int32_t slot = tape_->find_slot(storage_.get());
+  // Saved before the op wrote it: only the bytes themselves are sure.
+  if (slot >= 0 && counter_.current_version() == version_) {
+    bind_slot(slot);
+  }
+}
+
+void SavedHolder::bind_slot(int32_t index) {
+  Slot& slot = tape_->slot(index);
+  slot_ = index;
+  ++slot.holders;
+  ++tape_->live_holders;
+  slot.pack_sequence = ++runtime_->pack_clock;
+  runtime_->counters.packs += 1;
+  if (runtime_->log != nullptr && slot.sid != kNone) {
+    log_id_ = runtime_->log_id;
+    save_ = runtime_->log->pack(slot.sid, slot.version);
+    if (slot.holders == 1) {
+      runtime_->watched.emplace_back(tape_, index);
+    }
+  }
+  const bool drop = slot.action == Action::drop && !runtime_->verify && slot.bytes > 0 &&
+                    (slot.pins.empty() ? secure_recipe(*tape_, index) : true);
+  if (drop) {
+    runtime_->counters.drops += 1;
+  } else if (!slot.held) {
+    slot.held = storage_;
+  }
+  storage_.reset();
+}
+
+at::Tensor SavedHolder::call_unpack_hook() {
+  if (tensor_.defined()) {
+    return tensor_;
+  }
+  check_version();
+  StoragePtr storage = slot_ < 0 ? storage_ : live_storage();
+  at::Tensor tensor = geometry_.view_of(std::move(storage));
+  if (counter_.enabled()) {
+    tensor.unsafeGetTensorImpl()->set_version_counter(counter_);
+  }
+  return tensor;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> SavedHolder::live_storage() {
+  StoragePtr live;
+  bool check = false;
+  {
+    const std::lock_guard lock(runtime_->mutex);
+    Slot& slot = tape_->slot(slot_);
+    if (log_id_ != 0 && log_id_ == runtime_->log_id) {
+      runtime_->poll_releases();
+      runtime_->log->unpack(save_);
+      runtime_->watched.emplace_back(tape_, slot_);
+    }
+    live = slot.identity.lock();
+    check = live && (runtime_->verify || slot.canary) && !slot.checked;
+    slot.checked |= check;
+  }
+  if (!live) {
+    return rebuild(*runtime_, tape_, slot_);
+  }
+  if (check) {
+    compare_with_recipe(live);
+  }
+  return live;
+}
+
+void SavedHolder::compare_with_recipe(const StoragePtr& live) {
+  {
+    const std::lock_guard lock(runtime_->mutex);
+    Slot& slot = tape_->slot(slot_);
+    if (slot.ordinal < 0 || slot.bytes == 0 || !secure_recipe(*tape_, slot_)) {
+      return;
+    }
+  }
+  bool same = false;
+  std::string failure;
+  {
+    const InternalScope internal(*runtime_);
+    try {
+      same = same_bytes(*live, *rebuild_beside(*runtime_, tape_, slot_));
+    } catch (const Error& error) {
+      failure = error.message();
+    }
+  }
+  const std::lock_guard lock(runtime_->mutex);
+  Slot& slot = tape_->slot(slot_);
+  const uint64_t id = slot_id(slot.ordinal, slot.output);
+  runtime_->counters.verified += 1;
+  runtime_->counters.canaries += slot.canary ? 1 : 0;
+  if (same) {
+    runtime_->trusted.insert(id);
+    slot.trusted = true;
+    return;
+  }
+  runtime_->counters.mismatched += 1;
+  runtime_->trusted.erase(id);
+  runtime_->never_drop.insert(id);
+  slot.opaque = true;
+  if (!slot.held) {
+    slot.held = live;
+  }
+  runtime_->mismatches.push_back(
+      {slot.ordinal, slot.output, slot.canary,
+       "output of " + describe(*tape_, slot) + (failure.empty() ? ": recomputed bytes differ"
+                                                                : ": " + failure)});
+}
+
+// The text is autograd's own: programs and people search for it.
+void SavedHolder::check_version() const {
+  if (!counter_.enabled()) {
+    return;
+  }
+  const uint32_t current = counter_.current_version();
+  if (current == version_) [[likely]] {
+    return;
+  }
+  std::ostringstream message;
+  message << "one of the variables needed for gradient computation has been modified by an inplace "
+             "operation: ["
+          << geometry_.view_of({}).toString() << " " << c10::IntArrayRef(geometry_.sizes) << "]";
+  if (node_ != nullptr) {
+    message << ", which is output " << output_nr_ << " of " << node_->name() << ",";
+  }
+  message << " is at version " << current << "; expected version " << version_ << " instead.";
+  if (!torch::autograd::AnomalyMode::is_enabled()) {
+    message << " Hint: enable anomaly detection to find the operation that failed to compute its "
+               "gradient, with torch.autograd.set_detect_anomaly(True).";
+  }
+  TORCH_CHECK(false, message.str());
+}
+
+}  // namespace lowtide::runtime

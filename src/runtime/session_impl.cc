@@ -1,0 +1,575 @@
+#include "runtime/session_impl.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/trace_file.h"
+#include "core/version.h"
+#include "hooks/torch_cpu_allocator.h"
+#include "planner/simulator.h"
+#include "runtime/budget.h"
+#include "runtime/trace_builder.h"
+
+namespace lowtide::runtime {
+namespace {
+
+constexpr int kMaxTightenings = 3;
+constexpr int kRelearnSteps = 20;
+
+bool disabled_by_environment() {
+  const char* value = std::getenv("LOWTIDE_DISABLE");
+  return value != nullptr && *value != '\0' && std::string(value) != "0";
+}
+
+int64_t positive_difference(int64_t budget, int64_t reserve) {
+  if (budget == hooks::CachingCore::kNoLimit) {
+    return budget;
+  }
+  if (reserve >= budget) {
+    throw InvalidInput("the reserve of " + format_bytes(reserve) + " leaves nothing of the budget of " +
+                       format_bytes(budget) + ". Fix: a smaller reserve or a larger budget");
+  }
+  return budget - reserve;
+}
+
+}  // namespace
+
+SessionImpl::SessionImpl(SessionOptions options)
+    : options_(std::move(options)), store_(options_.directory, options_.name) {
+  if (disabled_by_environment()) {
+    disabled_ = true;
+    phase_ = SessionPhase::disabled;
+    stats_.phase = phase_;
+    return;
+  }
+  if (options_.warmup_steps < 0 || options_.probe_steps < 1 || options_.canary_every < 0) {
+    throw InvalidInput("warmup_steps and canary_every must be >= 0 and probe_steps >= 1");
+  }
+  budget_ = budget_from_text(options_.budget);
+  reserve_ = parse_bytes(options_.reserve, "reserve");
+  limit_ = positive_difference(budget_, reserve_);
+  if (Runtime::active() != nullptr) {
+    throw InvalidInput("a Lowtide session is already open in this process. Fix: end it first");
+  }
+  runtime_ = std::make_shared<Runtime>(profiler::choose_clock(at::get_num_threads()));
+  if (!options_.plan_file.empty()) {
+    load_given_plan();
+  } else if (options_.store) {
+    load_stored();
+  }
+  front_end_ = make_front_end();
+  core_ = &hooks::TorchCpuAllocator::core();
+  hooks::TorchCpuAllocator::install();
+  hooks::TorchCpuAllocator::set_account([this] { return account_text(); });
+  evictor_ = std::make_unique<Evictor>(runtime_, *core_);
+  core_->set_limit(limit_);
+  core_->set_pressure_handler(evictor_.get());
+  engine_ = std::make_unique<EngineInstallation>(runtime_, *front_end_);
+  runtime_->rescale = [this](double ratio) {
+    return limit_ == hooks::CachingCore::kNoLimit ? nullptr : current().scaled(ratio, limit_);
+  };
+  runtime_->find_variant = [this]() -> std::shared_ptr<const PlanIndex> {
+    for (size_t v = 0; v < variants_.size(); ++v) {
+      const std::shared_ptr<const PlanIndex>& index = variants_[v]->index();
+      const std::vector<uint64_t>& seen = runtime_->step_keys;
+      if (v == current_ || index == nullptr || index->size() < seen.size()) {
+        continue;
+      }
+      size_t same = 0;
+      while (same < seen.size() && index->op(same).key == seen[same]) {
+        ++same;
+      }
+      if (same == seen.size()) {
+        current_ = v;
+        return index;
+      }
+    }
+    return nullptr;
+  };
+  Runtime::set_active(runtime_.get());
+  stats_.budget_bytes = budget_;
+  if (phase_ == SessionPhase::enforce) {
+    go_enforce();
+  }
+}
+
+SessionImpl::~SessionImpl() {
+  if (disabled_) {
+    return;
+  }
+  Runtime::set_active(nullptr);
+  runtime_->rescale = nullptr;
+  runtime_->find_variant = nullptr;
+  engine_.reset();
+  core_->set_sink(nullptr);
+  core_->set_pressure_handler(nullptr);
+  core_->set_limit(hooks::CachingCore::kNoLimit);
+  core_->set_reserved_target(hooks::CachingCore::kNoLimit);
+  hooks::TorchCpuAllocator::set_account(nullptr);
+  hooks::TorchCpuAllocator::uninstall();
+  front_end_.reset();
+  core_->trim();
+}
+
+// ------------------------------------------------------------------ stored files
+
+TraceSettings SessionImpl::settings() const {
+  TraceSettings settings;
+  settings.name = options_.name;
+  settings.device = "cpu";
+  settings.torch_version = LOWTIDE_TORCH_VERSION;
+  settings.lowtide_version = kVersion;
+  settings.intra_op_threads = at::get_num_threads();
+  settings.clock = runtime_->clock == profiler::ClockKind::thread_cpu ? "thread_cpu" : "wall";
+  return settings;
+}
+
+void SessionImpl::load_stored() {
+  std::optional<Trace> trace = store_.find_trace(settings());
+  if (!trace.has_value()) {
+    return;
+  }
+  auto variant = std::make_unique<Variant>(std::move(*trace));
+  std::optional<Plan> plan = store_.find_plan(variant->fingerprint());
+  const bool verified = plan.has_value() && plan->measured.verified;
+  if (verified && plan->budget_bytes == budget_ && plan->account.reserve_bytes == reserve_) {
+    variant->use_plan(std::move(*plan));
+  }
+  variants_.push_back(std::move(variant));
+  from_file_ = true;
+  if (verified) {
+    mark_trusted();
+  }
+  phase_ = verified ? SessionPhase::enforce : SessionPhase::verify;
+  say("found trace " + store_.trace_path(current().fingerprint()).string());
+  make_plan();
+}
+
+void SessionImpl::load_given_plan() {
+  Plan plan = read_plan(options_.plan_file);
+  std::string trace_file = options_.plan_file;
+  const std::string ending = ".plan.json";
+  if (trace_file.ends_with(ending)) {
+    trace_file.replace(trace_file.size() - ending.size(), ending.size(), ".trace.json");
+  }
+  if (trace_file == options_.plan_file || !std::filesystem::exists(trace_file)) {
+    trace_file = store_.trace_path(plan.trace_fingerprint).string();
+  }
+  Trace trace = read_trace(trace_file);
+  const std::string difference = settings_difference(trace.settings, settings());
+  if (!difference.empty()) {
+    throw Mismatch("the plan " + options_.plan_file + " was made under other settings: " + difference +
+                   ". Fix: measure again under the present ones");
+  }
+  auto variant = std::make_unique<Variant>(std::move(trace));
+  const bool verified = plan.measured.verified;
+  if (options_.budget == "auto" || options_.budget == "none") {
+    budget_ = plan.budget_bytes;
+    limit_ = positive_difference(budget_, reserve_);
+  }
+  const int64_t predicted = plan.predicted.peak_reserved_bytes;
+  if (predicted > limit_) {
+    throw OutOfBudget("the plan " + options_.plan_file + " peaks at " + format_bytes(predicted) +
+                          ", above the budget of " + format_bytes(budget_) +
+                          ". Fix: plan again for this budget",
+                      budget_, variant->smallest_peak_bytes() + reserve_);
+  }
+  variant->use_plan(std::move(plan));
+  variants_.push_back(std::move(variant));
+  strict_ = true;
+  from_file_ = true;
+  if (verified) {
+    mark_trusted();
+  }
+  phase_ = verified ? SessionPhase::enforce : SessionPhase::verify;
+}
+
+void SessionImpl::mark_trusted() {
+  for (const auto& [ordinal, output] : current().droppable()) {
+    runtime_->trusted.insert(slot_id(ordinal, output));
+  }
+}
+
+// -------------------------------------------------------------------- a step
+
+bool SessionImpl::begin_step() {
+  if (disabled_) {
+    return false;
+  }
+  if (step_running_.exchange(true)) {
+    if (!said_concurrent_) {
+      said_concurrent_ = true;
+      std::fprintf(stderr, "lowtide: a second step began while one is running: it runs plain, its "
+                           "bytes count as resident\n");
+    }
+    return false;
+  }
+  try {
+    choose_mode();
+  } catch (...) {
+    step_running_ = false;
+    throw;
+  }
+  core_->reset_peaks();
+  exceptions_at_begin_ = std::uncaught_exceptions();
+  runtime_->begin_step();
+  front_end_->enter_thread();
+  step_start_ns_ = profiler::now_ns(runtime_->clock);
+  return true;
+}
+
+void SessionImpl::choose_mode() {
+  if (phase_ == SessionPhase::probe && static_cast<int>(logs_.size()) >= options_.probe_steps) {
+    build_variant();
+    make_plan();
+    phase_ = SessionPhase::verify;
+  }
+  stats_.phase = phase_;
+  runtime_->verify = phase_ == SessionPhase::verify;
+  runtime_->plan = {};
+  runtime_->canary_slot = 0;
+  if (phase_ == SessionPhase::warmup && warmup_done_ >= options_.warmup_steps) {
+    phase_ = SessionPhase::probe;
+    stats_.phase = phase_;
+  }
+  if (phase_ == SessionPhase::probe || relearn_steps_left_ > 0) {
+    start_log();
+    return;
+  }
+  if (phase_ == SessionPhase::verify || phase_ == SessionPhase::enforce) {
+    runtime_->plan.index = current().index();
+    runtime_->plan.strict = strict_;
+  }
+  if (phase_ == SessionPhase::enforce && options_.canary_every > 0 &&
+      stats_.steps % options_.canary_every == options_.canary_every - 1) {
+    pick_canary();
+  }
+}
+
+void SessionImpl::pick_canary() {
+  const auto& drops = current().index()->drops();
+  if (!drops.empty()) {
+    const auto& [ordinal, planned] = drops[static_cast<size_t>(canary_count_++) % drops.size()];
+    runtime_->canary_slot = slot_id(ordinal, planned.output);
+  }
+}
+
+void SessionImpl::start_log() {
+  core_->trim();
+  const hooks::CoreStats stats = core_->stats();
+  probe_resident_requested_ = stats.requested.current;
+  probe_resident_rounded_ = stats.reserved.current;
+  open_log_ = std::make_unique<StepLog>();
+  runtime_->log = open_log_.get();
+  ++runtime_->log_id;
+  core_->set_sink(open_log_.get());
+}
+
+void SessionImpl::end_step() noexcept {
+  try {
+    const int64_t step_ns = profiler::now_ns(runtime_->clock) - step_start_ns_;
+    front_end_->leave_thread();
+    runtime_->end_step();
+    const bool failed = std::uncaught_exceptions() > exceptions_at_begin_;
+    account_step(step_ns);
+    if (open_log_ != nullptr) {
+      finish_log(failed, step_ns);
+    }
+    if (!failed) {
+      handle_mismatches();
+      switch (phase_) {
+        case SessionPhase::warmup:
+          ++warmup_done_;
+          break;
+        case SessionPhase::verify:
+          after_verify();
+          break;
+        case SessionPhase::enforce:
+          after_enforced();
+          break;
+        default:
+          break;
+      }
+    }
+    if (options_.stats_every > 0 && stats_.steps % options_.stats_every == 0) {
+      std::fprintf(stderr, "%s\n", stats_json().c_str());
+    }
+  } catch (const std::exception& error) {
+    // A destructor may not throw. The step itself was right; what could not be learnt from it is not.
+    std::fprintf(stderr, "lowtide: %s\n", error.what());
+  }
+  step_running_ = false;
+}
+
+void SessionImpl::account_step(int64_t step_ns) {
+  const hooks::CoreStats core = core_->stats();
+  const StepCounters& counters = runtime_->counters;
+  last_step_ = {};
+  last_step_.index = ++stats_.steps;
+  last_step_.phase = phase_;
+  last_step_.peak_requested_bytes = core.requested.peak;
+  last_step_.peak_rounded_bytes = core.rounded.peak;
+  last_step_.peak_reserved_bytes = core.reserved.peak;
+  last_step_.step_ns = step_ns;
+  last_step_.recompute_ns = counters.recompute_ns;
+  last_step_.replayed_ops = counters.replayed_ops;
+  last_step_.evictions = counters.evictions;
+  last_step_.diverged = runtime_->plan.diverged;
+  const auto raise = [](int64_t& peak, int64_t value) { peak = std::max(peak, value); };
+  raise(stats_.peak_requested_bytes, core.requested.peak);
+  raise(stats_.peak_rounded_bytes, core.rounded.peak);
+  raise(stats_.peak_reserved_bytes, core.reserved.peak);
+  int64_t* by_phase[] = {&stats_.warmup_peak_reserved_bytes, &stats_.warmup_peak_reserved_bytes,
+                         &stats_.probe_peak_reserved_bytes, &stats_.verify_peak_reserved_bytes,
+                         &stats_.enforce_peak_reserved_bytes};
+  raise(*by_phase[static_cast<size_t>(phase_)], core.reserved.peak);
+  stats_.steps_over_budget += core.reserved.peak > limit_ ? 1 : 0;
+  stats_.recompute_ns += counters.recompute_ns;
+  stats_.replayed_ops += counters.replayed_ops;
+  stats_.evictions += counters.evictions;
+  stats_.evicted_bytes += counters.evicted_bytes;
+  stats_.rescues += counters.rescues;
+  stats_.rescued_bytes += counters.rescued_bytes;
+  stats_.divergences += runtime_->plan.diverged ? 1 : 0;
+  stats_.verified += counters.verified;
+  stats_.mismatched += counters.mismatched;
+  stats_.canaries += counters.canaries;
+}
+
+// -------------------------------------------------------------------- probe
+
+void SessionImpl::finish_log(bool failed, int64_t step_ns) {
+  core_->set_sink(nullptr);
+  runtime_->log = nullptr;
+  open_log_->finish(step_ns, probe_resident_requested_, probe_resident_rounded_);
+  std::unique_ptr<StepLog> log = std::move(open_log_);
+  if (failed) {
+    return;
+  }
+  if (relearn_steps_left_ > 0) {
+    --relearn_steps_left_;
+    Hasher hasher;
+    for (const uint64_t key : runtime_->step_keys) {
+      hasher.add(key);
+    }
+    if (hasher.value() == relearn_structure_) {
+      relearn_steps_left_ = 0;
+      logs_.clear();
+      logs_.push_back(std::move(log));
+      build_variant();
+      make_plan();
+    }
+    return;
+  }
+  // Samples are pooled over steps with equal ops and sizes; other steps start the count again only
+  // when nothing comparable is there.
+  if (!logs_.empty() && logs_.back()->shape_hash() != log->shape_hash()) {
+    retired_.push_back(std::move(logs_.front()));
+    logs_.erase(logs_.begin());
+    log.swap(logs_.emplace_back());
+    return;
+  }
+  logs_.push_back(std::move(log));
+}
+
+void SessionImpl::build_variant() {
+  std::vector<const StepLog*> same;
+  const uint64_t shape = logs_.back()->shape_hash();
+  for (const std::unique_ptr<StepLog>& log : logs_) {
+    if (log->shape_hash() == shape) {
+      same.push_back(log.get());
+    }
+  }
+  hooks::CachingCore* core = core_;
+  TraceBuilder builder(same, [core](int64_t bytes) {
+    return bytes <= 0 ? int64_t{0}
+                      : static_cast<int64_t>(core->rounded_size(static_cast<size_t>(bytes)));
+  });
+  Trace trace = builder.build(settings());
+  const bool pressed = same.back()->had_evictions();
+  const planner::Simulator simulator(trace);
+  const planner::SimulationResult plain =
+      simulator.simulate(planner::DecisionTable(trace.storages.size()));
+  trace.peaks.requested_bytes = plain.peak_requested_bytes;
+  trace.peaks.rounded_bytes = plain.peak_rounded_bytes;
+  trace.peaks.reserved_bytes = pressed ? 0 : last_step_.peak_reserved_bytes;
+  trace.peaks.measured = !pressed;
+  trace.validate();
+  variants_.push_back(std::make_unique<Variant>(std::move(trace)));
+  current_ = variants_.size() - 1;
+  stats_.variants = static_cast<int64_t>(variants_.size());
+  logs_.clear();
+  retired_.clear();
+  if (options_.store) {
+    store_.save(current().trace());
+    say("trace written to " + store_.trace_path(current().fingerprint()).string());
+  }
+}
+
+// --------------------------------------------------------------- plan and verify
+
+void SessionImpl::make_plan() {
+  if (!current().plan().has_value()) {
+    const int64_t budget = budget_ == hooks::CachingCore::kNoLimit ? budget_ : budget_ - tightened_bytes_;
+    current().make_plan(budget, reserve_);
+    current().mutable_plan().budget_bytes = budget_;
+  }
+  if (limit_ != hooks::CachingCore::kNoLimit) {
+    current().prepare_scaling();
+  }
+  stats_.variants = static_cast<int64_t>(variants_.size());
+  say("plan: " + std::to_string(current().plan()->decisions.size()) + " storages dropped, predicted peak " +
+      format_bytes(current().plan()->predicted.peak_reserved_bytes));
+}
+
+void SessionImpl::go_enforce() {
+  phase_ = SessionPhase::enforce;
+  confirm_enforced_ = true;
+  core_->trim();
+  core_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
+}
+
+void SessionImpl::after_verify() {
+  if (runtime_->plan.diverged) {
+    if (from_file_) {
+      // The stored trace is of another program: measure this one.
+      variants_.clear();
+      current_ = 0;
+      from_file_ = false;
+      phase_ = SessionPhase::warmup;
+    }
+    return;  // an odd step: verify in the next one
+  }
+  from_file_ = false;
+  if (!current().plan().has_value()) {
+    make_plan();  // storages that failed are out; OutOfBudget is raised by the next step()
+  }
+  Plan& plan = current().mutable_plan();
+  plan.measured.verified = true;
+  plan.measured.compared = runtime_->counters.verified;
+  plan.measured.mismatched = runtime_->counters.mismatched;
+  go_enforce();
+}
+
+void SessionImpl::handle_mismatches() {
+  std::vector<Runtime::MismatchReport> mismatches;
+  {
+    const std::lock_guard lock(runtime_->mutex);
+    mismatches.swap(runtime_->mismatches);
+  }
+  for (const Runtime::MismatchReport& mismatch : mismatches) {
+    std::fprintf(stderr, "lowtide: %s: %s; it is never dropped from now on\n",
+                 mismatch.canary ? "canary" : "verify", mismatch.text.c_str());
+    if (mismatch.canary) {
+      stats_.dropping_stopped = true;
+      stats_.stop_reason = mismatch.text;
+    }
+    if (!variants_.empty()) {
+      current().forbid(mismatch.ordinal, mismatch.output, "recomputed bytes differ");
+    }
+  }
+  if (!mismatches.empty() && !variants_.empty()) {
+    make_plan();
+    if (phase_ == SessionPhase::enforce) {
+      go_enforce();
+    }
+  }
+}
+
+// ---------------------------------------------------------------------- enforce
+
+void SessionImpl::after_enforced() {
+  const PlanRun& run = runtime_->plan;
+  if (run.diverged) {
+    if (from_file_ && !strict_) {
+      variants_.clear();
+      current_ = 0;
+      from_file_ = false;
+      phase_ = SessionPhase::warmup;
+      core_->set_reserved_target(hooks::CachingCore::kNoLimit);
+      say("the stored trace is of another program; measuring this one");
+    } else {
+      learn_structure();
+    }
+    return;
+  }
+  from_file_ = false;
+  if (!confirm_enforced_ || run.sizes_differ || run.index != current().index()) {
+    return;
+  }
+  // The first steps under a new plan still hold what the earlier mode left alive.
+  if (runtime_->counters.evictions > 0 && tightenings_ < kMaxTightenings &&
+      limit_ != hooks::CachingCore::kNoLimit) {
+    ++tightenings_;
+    tightened_bytes_ += std::max<int64_t>(runtime_->counters.evicted_bytes, limit_ / 200);
+    say("the plan needed " + format_bytes(runtime_->counters.evicted_bytes) +
+        " more than predicted; taking the next one");
+    try {
+      const int64_t budget = budget_ - tightened_bytes_;
+      current().make_plan(budget, reserve_);
+      current().mutable_plan().budget_bytes = budget_;
+      current().mutable_plan().measured.verified = true;
+      core_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
+    } catch (const OutOfBudget&) {
+      tightenings_ = kMaxTightenings;  // eviction keeps the budget, at its price
+    }
+    return;
+  }
+  confirm_enforced_ = false;
+  Plan& plan = current().mutable_plan();
+  plan.measured.peak_requested_bytes = last_step_.peak_requested_bytes;
+  plan.measured.peak_rounded_bytes = last_step_.peak_rounded_bytes;
+  plan.measured.peak_reserved_bytes = last_step_.peak_reserved_bytes;
+  plan.measured.step_ns = last_step_.step_ns;
+  if (options_.store) {
+    store_.save(plan);
+    say("plan written to " + store_.plan_path(plan.trace_fingerprint).string());
+  }
+}
+
+void SessionImpl::learn_structure() {
+  Hasher hasher;
+  for (const uint64_t key : runtime_->step_keys) {
+    hasher.add(key);
+  }
+  if (++unknown_structures_[hasher.value()] == 2 && relearn_steps_left_ == 0) {
+    relearn_structure_ = hasher.value();
+    relearn_steps_left_ = kRelearnSteps;
+  }
+}
+
+std::optional<Plan> SessionImpl::plan() const {
+  return variants_.empty() ? std::nullopt : current().plan();
+}
+
+const Trace* SessionImpl::trace() const {
+  return variants_.empty() ? nullptr : &current().trace();
+}
+
+void SessionImpl::say(const std::string& line) const {
+  if (options_.verbose) {
+    std::fprintf(stderr, "lowtide: %s\n", line.c_str());
+  }
+}
+
+std::string SessionImpl::account_text() {
+  std::string text = "Lowtide budget " + (budget_ == hooks::CachingCore::kNoLimit
+                                              ? std::string("none")
+                                              : format_bytes(budget_)) +
+                     ", phase " + to_string(phase_);
+  if (!variants_.empty() && current().plan().has_value()) {
+    text += ", plan predicted " + format_bytes(current().plan()->predicted.peak_reserved_bytes);
+  }
+  return text + ", evicted in this step " + format_bytes(runtime_->counters.evicted_bytes) +
+         "; nothing is left to evict. Fix: a larger budget or a smaller batch";
+}
+
+}  // namespace lowtide::runtime

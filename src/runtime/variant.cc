@@ -1,0 +1,135 @@
+#include "runtime/variant.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "hooks/reserved_replay.h"
+#include "planner/simulator.h"
+
+namespace lowtide::runtime {
+
+planner::PlannerOptions planner_options(int64_t reserve_bytes) {
+  planner::PlannerOptions options;
+  options.reserve_bytes = reserve_bytes;
+  // Reserved bytes come from the very core that will serve the run, over a counting backend.
+  options.reserved_replay = [](const std::vector<planner::SimulatedMemoryEvent>& events) {
+    std::vector<hooks::ReplayEvent> sequence;
+    sequence.reserve(events.size());
+    for (const planner::SimulatedMemoryEvent& event : events) {
+      if (event.bytes != 0) {
+        sequence.push_back({event.block, event.bytes});
+      }
+    }
+    return hooks::replay_reserved_peak(sequence);
+  };
+  return options;
+}
+
+Variant::Variant(Trace trace)
+    : trace_(std::make_unique<Trace>(std::move(trace))), fingerprint_(trace_->fingerprint()) {}
+
+const planner::Frontier& Variant::frontier() {
+  if (!frontier_.has_value()) {
+    frontier_ = planner::build_frontier(*trace_, planner_options(0));
+  }
+  return *frontier_;
+}
+
+void Variant::make_plan(int64_t budget_bytes, int64_t reserve_bytes) {
+  plan_ = planner::make_plan(*trace_, frontier(), budget_bytes, planner_options(reserve_bytes));
+  index_ = std::make_shared<const PlanIndex>(*trace_, plan_->decisions);
+}
+
+void Variant::use_plan(Plan plan) {
+  if (plan.trace_fingerprint != fingerprint_) {
+    throw Mismatch("the plan was made for trace " + fingerprint_text(plan.trace_fingerprint) +
+                   ", this trace is " + fingerprint_text(fingerprint_) +
+                   ". Fix: plan again from this trace");
+  }
+  plan_ = std::move(plan);
+  index_ = std::make_shared<const PlanIndex>(*trace_, plan_->decisions);
+}
+
+void Variant::forbid(int32_t ordinal, int32_t output, const std::string& reason) {
+  const PlanIndex all(*trace_, {});
+  const OpId op = all.op(static_cast<size_t>(ordinal)).trace_op;
+  const StorageId storage =
+      trace_->ops[static_cast<size_t>(op)].outputs.at(static_cast<size_t>(output));
+  TraceStorage& forbidden = trace_->storages[static_cast<size_t>(storage)];
+  forbidden.recomputable = false;
+  forbidden.keep_reason = reason;
+  // What is computed from a value that cannot be reproduced cannot be reproduced either, unless that
+  // value is still there; the trace cannot promise this, so its readers are kept too.
+  std::vector<char> tainted(trace_->storages.size(), 0);
+  tainted[static_cast<size_t>(storage)] = 1;
+  for (const TraceOp& reader : trace_->ops) {
+    bool reads = false;
+    for (const StorageRef& ref : reader.inputs) {
+      reads |= tainted[static_cast<size_t>(ref.storage)] != 0;
+    }
+    if (!reads || reader.phase != Phase::forward) {
+      continue;
+    }
+    for (const StorageId made : reader.outputs) {
+      tainted[static_cast<size_t>(made)] = 1;
+      if (trace_->storages[static_cast<size_t>(made)].recomputable) {
+        trace_->storages[static_cast<size_t>(made)].recomputable = false;
+        trace_->storages[static_cast<size_t>(made)].keep_reason =
+            "computed from a tensor that cannot be reproduced";
+      }
+    }
+  }
+  frontier_.reset();
+  plan_.reset();
+  index_.reset();
+  point_index_.clear();
+}
+
+void Variant::prepare_scaling() {
+  const planner::Frontier& all = frontier();
+  for (size_t i = 0; i < all.points().size(); ++i) {
+    point_index_[i] = std::make_shared<const PlanIndex>(*trace_, all.points()[i].decisions);
+  }
+}
+
+std::shared_ptr<const PlanIndex> Variant::scaled(double ratio, int64_t budget_bytes) const {
+  if (!frontier_.has_value() || point_index_.empty()) {
+    return nullptr;
+  }
+  const int64_t resident = resident_bytes();
+  const std::vector<planner::FrontierPoint>& points = frontier_->points();
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double step_bytes =
+        static_cast<double>(points[i].predicted.peak_reserved_bytes - resident) * ratio;
+    if (static_cast<double>(resident) + step_bytes <= static_cast<double>(budget_bytes)) {
+      return point_index_.at(i);
+    }
+  }
+  return point_index_.at(points.size() - 1);
+}
+
+std::vector<std::pair<int32_t, int32_t>> Variant::droppable() const {
+  std::vector<Decision> all;
+  for (size_t i = 0; i < trace_->storages.size(); ++i) {
+    if (trace_->storages[i].recomputable) {
+      all.push_back({static_cast<StorageId>(i), Action::drop, true});
+    }
+  }
+  std::vector<std::pair<int32_t, int32_t>> result;
+  for (const auto& [ordinal, planned] : PlanIndex(*trace_, all).drops()) {
+    result.emplace_back(ordinal, planned.output);
+  }
+  return result;
+}
+
+int64_t Variant::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const TraceStorage& storage : trace_->storages) {
+    bytes += storage.resident ? storage.rounded_bytes : 0;
+  }
+  return bytes;
+}
+
+int64_t Variant::smallest_peak_bytes() { return frontier().smallest_peak_bytes(); }
+
+}  // namespace lowtide::runtime

@@ -1,0 +1,60 @@
+// One structure of step that a session knows: its trace, the frontier of plans, the chosen plan.
+//
+// A session has one variant per structure (training step, evaluation with gradients, another head,
+// ...). Frontiers are built when first needed. Not thread-safe; `index_at_most` may be called under
+// the runtime's mutex once `prepare` has run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/plan.h"
+#include "core/trace.h"
+#include "planner/planner.h"
+#include "runtime/plan_index.h"
+
+namespace lowtide::runtime {
+
+class Variant {
+ public:
+  explicit Variant(Trace trace);
+
+  [[nodiscard]] const Trace& trace() const { return *trace_; }
+  [[nodiscard]] const std::optional<Plan>& plan() const { return plan_; }
+  Plan& mutable_plan() { return *plan_; }
+  [[nodiscard]] const std::shared_ptr<const PlanIndex>& index() const { return index_; }
+  [[nodiscard]] uint64_t fingerprint() const { return fingerprint_; }
+
+  // Chooses the plan for a budget. Throws OutOfBudget.
+  void make_plan(int64_t budget_bytes, int64_t reserve_bytes);
+  // A plan made earlier. Throws Mismatch when it is not of this trace.
+  void use_plan(Plan plan);
+  // Takes storages that failed verification out of all plans; plan() is empty afterwards.
+  void forbid(int32_t ordinal, int32_t output, const std::string& reason);
+
+  // Plan for a step of the same structure whose activations are `ratio` times as large.
+  [[nodiscard]] std::shared_ptr<const PlanIndex> scaled(double ratio, int64_t budget_bytes) const;
+  // Builds what `scaled` reads. Takes planning time.
+  void prepare_scaling();
+  // (ordinal, output) of every storage that some plan may drop.
+  [[nodiscard]] std::vector<std::pair<int32_t, int32_t>> droppable() const;
+  [[nodiscard]] int64_t resident_bytes() const;
+  [[nodiscard]] int64_t smallest_peak_bytes();
+
+ private:
+  const planner::Frontier& frontier();
+
+  std::unique_ptr<Trace> trace_;
+  uint64_t fingerprint_ = 0;
+  std::optional<planner::Frontier> frontier_;
+  std::optional<Plan> plan_;
+  std::shared_ptr<const PlanIndex> index_;
+  mutable std::map<size_t, std::shared_ptr<const PlanIndex>> point_index_;
+};
+
+[[nodiscard]] planner::PlannerOptions planner_options(int64_t reserve_bytes);
+
+}  // namespace lowtide::runtime

@@ -65,7 +65,8 @@ void print_text(const Trace& trace, const std::vector<FrontierPoint>& points, bo
             << " plans from keep all to the smallest reachable peak, step "
             << format_duration(plain_ns) << "\n\n";
   TextTable table({"budget", "peak reserved", "peak requested", "extra time", "recompute",
-                   "dropped", "replayed ops", "strategy"});
+                   "dropped", "replayed ops", "strategy"},
+                  true true);
   constexpr size_t kRows = 24;
   for (const FrontierPoint* point : spread(points, all ? points.size() + 1 : kRows)) {
     const Predicted& p = point->predicted;

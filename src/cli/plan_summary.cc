@@ -40,7 +40,7 @@ void print_dropped(std::ostream& out, const Plan& plan, const Trace& trace) {
   for (const Decision& d : dropped) bytes += trace.storages[static_cast<size_t>(d.storage)].bytes;
   out << "\ndropped: " << dropped.size() << " storages, " << format_bytes(bytes) << '\n';
   if (dropped.empty()) return;
-  TextTable table({"storage", "size", "recipe", "after recompute", "what it is"});
+  TextTable table({"storage", "size", "recipe", "after recompute", "what it is"}, true);
   for (size_t i = 0; i < std::min(kRows, dropped.size()); ++i) {
     const StorageId id = dropped[i].storage;
     table.add({std::to_string(id), format_bytes(trace.storages[static_cast<size_t>(id)].bytes),

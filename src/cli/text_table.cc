@@ -15,7 +15,8 @@ void TextTable::print(std::ostream& out, int indent) const {
     std::string line(static_cast<size_t>(indent), ' ');
     for (size_t i = 0; i < width.size(); ++i) {
       const std::string space(width[i] - row[i].size(), ' ');
-      line += i == 0 ? row[i] + space : "  " + space + row[i];
+      const bool flush_left = i == 0 || (last_is_words_ && i + 1 == width.size());
+      line += (i == 0 ? "" : "  ") + (flush_left ? row[i] + space : space + row[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out << line << '\n';

@@ -60,7 +60,7 @@ void print_trace(std::ostream& out, const Trace& trace) {
 
   out << "\nbiggest holders at the peak (" << format_bytes(facts.peak_requested_bytes)
       << " requested)\n";
-  TextTable holders({"storage", "size", "recipe", "may be dropped", "what it is"});
+  TextTable holders({"storage", "size", "recipe", "may be dropped", "what it is"}, true);
   for (size_t i = 0; i < std::min(kRows, facts.live_at_peak.size()); ++i) {
     const StorageId id = facts.live_at_peak[i];
     const TraceStorage& storage = trace.storages[static_cast<size_t>(id)];

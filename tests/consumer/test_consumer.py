@@ -57,21 +57,10 @@ def prefix(tmp_path_factory):
     return folder
 
 
-def build(project, *arguments):
+def build(project, *arguments, targets=("all",)):
     folder = project / "build"
-    run(
-        "cmake",
-        "-G",
-        "Ninja",
-        "-S",
-        project,
-        "-B",
-        folder,
-        "-DCMAKE_BUILD_TYPE=Debug",
-        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-        *arguments,
-    )
-    run("cmake", "--build", folder, "-j", JOBS)
+    run("cmake", "-G", "Ninja", "-S", project, "-B", folder, "-DCMAKE_BUILD_TYPE=Debug", *arguments)
+    run("cmake", "--build", folder, "-j", JOBS, "--target", *targets)
     return folder
 
 
@@ -116,26 +105,22 @@ def test_installed_package_refuses_another_torch(outside, prefix, tmp_path):
     assert "was built against torch" in message and "2.11.9" in message
 
 
-def test_subfolder_without_torch_plans(outside):
-    folder = build(outside / "subdirectory", f"-DLOWTIDE_SOURCE={ROOT}", "-DLOWTIDE_TORCH=OFF")
+def test_subfolder_plans_without_torch_and_then_trains_with_it(outside):
+    project = outside / "subdirectory"
+    source = (f"-DLOWTIDE_SOURCE={ROOT}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    folder = build(project, *source, "-DLOWTIDE_TORCH=OFF", targets=["plan"])
     assert run(folder / "plan") == PLANNED
-    assert not (folder / "train").exists()
-    assert not list(folder.rglob("*_test")), "a user's build must not build Lowtide's tests"
+    units = json.loads((folder / "compile_commands.json").read_text())
+    assert not [unit["file"] for unit in units if "/tests/unit/" in unit["file"]]
+    assert not [unit["file"] for unit in units if "NDEBUG" in unit["command"]]
 
-
-def test_subfolder_with_torch_trains(outside, tmp_path):
-    project = tmp_path / "consumer" / "subdirectory"
-    shutil.copytree(outside, project.parent, ignore=shutil.ignore_patterns("build"))
+    # Same folder: what has no torch in it is not compiled again.
     python = cache_value("LOWTIDE_PYTHON")
-    folder = build(project, f"-DLOWTIDE_SOURCE={ROOT}", f"-DLOWTIDE_PYTHON={python}")
-    assert run(folder / "plan") == PLANNED
+    folder = build(project, *source, "-DLOWTIDE_TORCH=ON", f"-DLOWTIDE_PYTHON={python}")
     assert run(folder / "train", cwd=folder) == "steps: 3, loss fell\n"
-    torch_units = [
-        entry
-        for entry in json.loads((folder / "compile_commands.json").read_text())
-        if "/torch/include" in entry["command"]
-    ]
-    assert torch_units
-    for entry in torch_units:
-        flags = [flag for flag in entry["command"].split() if "NDEBUG" in flag]
-        assert flags and flags[-1] == "-DNDEBUG", entry["file"]
+    units = json.loads((folder / "compile_commands.json").read_text())
+    with_torch = [unit for unit in units if "/torch/include" in unit["command"]]
+    assert with_torch
+    for unit in with_torch:
+        flags = [flag for flag in unit["command"].split() if "NDEBUG" in flag]
+        assert flags and flags[-1] == "-DNDEBUG", unit["file"]

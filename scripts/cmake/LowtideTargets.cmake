@@ -1,7 +1,8 @@
 # How Lowtide's targets are made, so that a room's CMakeLists.txt only lists what is its own.
 #
 #   lowtide_library(lowtide_<room> SOURCES ... [PUBLIC libs] [PRIVATE libs] [TORCH])
-#   lowtide_program(name SOURCES ... [LIBS ...] [TORCH])    an executable; TORCH adds CUDA where there
+#   lowtide_program(name SOURCES ... [LIBS ...] [TORCH])    an executable in bin/; TORCH loads torch's
+#                                                            CUDA half too, where there is one
 #   lowtide_test(name SOURCES ... [LIBS ...] [TORCH] [LABELS ...])    GoogleTest, one ctest per case
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
@@ -72,6 +73,7 @@ endfunction()
 function(lowtide_program name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LIBS" ${ARGN})
   lowtide_executable(${name} "${ARG_TORCH}" "${ARG_SOURCES}" "${ARG_LIBS}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   if(ARG_TORCH)
     target_link_libraries(${name} PRIVATE lowtide_libtorch_cuda)
   endif()

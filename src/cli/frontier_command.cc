@@ -66,7 +66,7 @@ void print_text(const Trace& trace, const std::vector<FrontierPoint>& points, bo
             << format_duration(plain_ns) << "\n\n";
   TextTable table({"budget", "peak reserved", "peak requested", "extra time", "recompute",
                    "dropped", "replayed ops", "strategy"},
-                  true true);
+                  true);
   constexpr size_t kRows = 24;
   for (const FrontierPoint* point : spread(points, all ? points.size() + 1 : kRows)) {
     const Predicted& p = point->predicted;

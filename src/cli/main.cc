@@ -39,6 +39,11 @@ int run(int argc, char** argv) {
   add_frontier(app);
   add_check(app, exit_code);
   add_show(app);
+  // CLI11 alone would only say that a verb is missing.
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    return fail("unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check or show",
+                kBadInput);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

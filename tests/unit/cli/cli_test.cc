@@ -30,7 +30,7 @@ TEST_F(CliTest, VersionAndHelpSucceed) {
 
 TEST_F(CliTest, WrongUseIsOneLineAndExitTwo) {
   expect_error(run(""), 2, "A subcommand is required");
-  expect_error(run("plam t.json"), 2, "plam");
+  expect_error(run("plam t.json"), 2, "unknown verb 'plam'");
   expect_error(run("plan t.json"), 2, "--budget is required");
   expect_error(run("plan --budget 1GiB"), 2, "TRACE is required");
   expect_error(run("plan t.json --budget 1GiB --fast"), 2, "--fast");

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Twelve budgets from keep-all to the smallest reachable: is each kept, exact, monotonic, predicted?
+"""Twelve budgets from keep-all to the smallest reachable: each kept, exact, monotonic, predicted?
 
-One process makes the trace; one process per budget then trains from the stored trace, and is compared
-bit for bit with plain training of the same steps. Peaks are judged by train_gpt's own counters, which
-share no code with the product. Step times come from further processes that take their steps in turn
-with two plain ones (the second is the A/A arm). --quick: fewer budgets and pairs.
+One process makes the trace; one process per budget then trains from the stored trace, and is
+compared bit for bit with plain training of the same steps. Peaks are judged by train_gpt's own
+counters, which share no code with the product. Step times come from further processes that take
+their steps in turn with two plain ones (the second is the A/A arm). --quick: fewer budgets, pairs.
 """
 
 import argparse
@@ -68,9 +68,13 @@ def smallest_budget(folder):
 
 def frontier_peaks(folder):
     """Rounded peaks of every plan of the stored trace, from the command line tool."""
-    trace, = folder.glob("*.trace.json")
-    done = subprocess.run([demolib.program("lowtide"), "frontier", trace, "--json"],
-                          capture_output=True, text=True, check=True)
+    (trace,) = folder.glob("*.trace.json")
+    done = subprocess.run(
+        [demolib.program("lowtide"), "frontier", trace, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [point["peak_rounded_bytes"] for point in json.loads(done.stdout)["points"]]
 
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What Lowtide costs where it has nothing to do: a session that idles, and one that keeps all.
 
-Instructions of ten training steps under callgrind (difference of a longer and a shorter run, so that
-loading and probing cancel), thread CPU time per forward op and per saved tensor, the allocator beside
-torch's own, and step CPU time of interleaved runs with its interval. --quick: fewer steps and pairs.
+Instructions of ten training steps under callgrind (difference of a longer and a shorter run, so
+that loading and probing cancel), thread CPU time per forward op and per saved tensor, the allocator
+beside torch's own, and step CPU time of interleaved runs with its interval. --quick: fewer steps
+and pairs.
 """
+
 import argparse
 import json
-import re
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,9 +25,19 @@ SETTLED = 10  # steps after which a session has long begun to enforce
 
 def instructions(arguments, steps, folder):
     """Instructions that the whole run retires, one thread, as callgrind counts them."""
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-               demolib.program(), *arguments, *MODEL, "--steps", steps]
-    done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True, text=True)
+    command = [
+        "valgrind",
+        "--tool=callgrind",
+        "--callgrind-out-file=/dev/null",
+        demolib.program(),
+        *arguments,
+        *MODEL,
+        "--steps",
+        steps,
+    ]
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, capture_output=True, text=True
+    )
     found = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
     if done.returncode or not found:
         raise demolib.RunFailed(f"callgrind exited {done.returncode}: {done.stderr[-2000:]}")
@@ -39,31 +51,52 @@ def judge_instructions(bench, quick):
     for name, arguments in arms.items():
         with tempfile.TemporaryDirectory(prefix="lowtide-overhead-") as folder:
             # --directory differs per run, so that the longer one does not find the shorter's trace.
-            short, long = (instructions((*arguments, "--directory", f"{folder}/{count}"), count,
-                                        folder) for count in (SETTLED, SETTLED + steps))
+            short, long = (
+                instructions((*arguments, "--directory", f"{folder}/{count}"), count, folder)
+                for count in (SETTLED, SETTLED + steps)
+            )
         counts[name] = long - short
         bench.say(f"  {name}: {counts[name] / steps:,.0f} instructions a step")
-    rows = [[name, f"{count / steps:,.0f}", f"{count / counts['plain']:.5f}"]
-            for name, count in counts.items()]
+    rows = [
+        [name, f"{count / steps:,.0f}", f"{count / counts['plain']:.5f}"]
+        for name, count in counts.items()
+    ]
     bench.table(["arm", "instructions a step", "ratio"], rows, "Instructions, 256 wide")
     for name, bound in (("idle", 1.001), ("keep-all", 1.03)):
         ratio = counts[name] / counts["plain"]
-        bench.require(f"instructions, {name} / plain", f"{ratio:.5f}", f"<= {bound}", ratio <= bound)
+        bench.require(
+            f"instructions, {name} / plain", f"{ratio:.5f}", f"<= {bound}", ratio <= bound
+        )
 
 
 def judge_ops(bench, quick):
     batches = 100 if quick else 300
-    done = subprocess.run([demolib.program("overhead_bench"), str(batches)], capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run(
+        [demolib.program("overhead_bench"), str(batches)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     figures = json.loads(done.stdout)
-    rows = [[name, *(f"{figures[name].get(arm, float('nan')):.0f}" for arm in
-                     ("plain", "plain_again", "idle", "warmup", "probe", "enforce"))]
-            for name in ("add", "mul")]
-    bench.table(["op", "plain ns", "plain again", "idle", "warm-up", "probe", "keep-all"], rows,
-                f"Forward op, thread CPU, fastest of {batches} batches")
-    extra = {name: figures[name]["enforce"] - min(figures[name]["plain"],
-                                                  figures[name]["plain_again"])
-             for name in ("add", "mul")}
+    rows = [
+        [
+            name,
+            *(
+                f"{figures[name].get(arm, float('nan')):.0f}"
+                for arm in ("plain", "plain_again", "idle", "warmup", "probe", "enforce")
+            ),
+        ]
+        for name in ("add", "mul")
+    ]
+    bench.table(
+        ["op", "plain ns", "plain again", "idle", "warm-up", "probe", "keep-all"],
+        rows,
+        f"Forward op, thread CPU, fastest of {batches} batches",
+    )
+    extra = {
+        name: figures[name]["enforce"] - min(figures[name]["plain"], figures[name]["plain_again"])
+        for name in ("add", "mul")
+    }
     bench.require("per forward op", f"{extra['add']:.0f} ns", "<= 1000 ns", extra["add"] <= 1000)
     saved = (extra["mul"] - extra["add"]) / 2
     bench.require("per saved tensor", f"{saved:.0f} ns", "<= 500 ns", saved <= 500)
@@ -72,16 +105,23 @@ def judge_ops(bench, quick):
 def judge_allocator(bench):
     done = subprocess.run([demolib.program("allocator_bench")], capture_output=True, text=True)
     bench.say("\nAllocator pair\n" + done.stdout.rstrip())
-    bench.require("allocator pair with the ledger on against torch's own",
-                  f"exit {done.returncode}", "exit 0: no size slower", done.returncode == 0)
+    bench.require(
+        "allocator pair with the ledger on against torch's own",
+        f"exit {done.returncode}",
+        "exit 0: no size slower",
+        done.returncode == 0,
+    )
 
 
 def report_times(bench, quick):
     """Reported, not judged: on a shared machine the A/A arm is wider than what is looked for."""
     with tempfile.TemporaryDirectory(prefix="lowtide-overhead-") as folder:
-        arms = {"plain": ("--no-lowtide",), "plain again": ("--no-lowtide",),
-                "idle": ("--idle", *AMPLE, "--directory", f"{folder}/idle"),
-                "keep-all": (*AMPLE, "--directory", f"{folder}/keep")}
+        arms = {
+            "plain": ("--no-lowtide",),
+            "plain again": ("--no-lowtide",),
+            "idle": ("--idle", *AMPLE, "--directory", f"{folder}/idle"),
+            "keep-all": (*AMPLE, "--directory", f"{folder}/keep"),
+        }
         runs = {name: demolib.PacedRun(*arguments, *MODEL) for name, arguments in arms.items()}
         samples = {name: [] for name in runs}
         try:
@@ -98,15 +138,18 @@ def report_times(bench, quick):
             for run in runs.values():
                 run.close()
     ratios = {name: ratio_interval(samples[name], samples["plain"]) for name in samples}
-    bench.table(["arm", "step CPU time / plain"],
-                [[name, ratio] for name, ratio in ratios.items() if name != "plain"],
-                "Step time, interleaved, median with 95 % interval")
+    bench.table(
+        ["arm", "step CPU time / plain"],
+        [[name, ratio] for name, ratio in ratios.items() if name != "plain"],
+        "Step time, interleaved, median with 95 % interval",
+    )
     bench.figure("step_time_ratios", ratios)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     bench = Bench("overhead", quick=options.quick)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Under the budget from step 1, and with shapes that change: what training without a plan can do.
 
-First part: reserved memory limited to a share of what the plain program reserves, from the very first
-step, with no stored trace; the lowest limit that works is found by bisection. Second part: sequence
-lengths drawn anew for every step, a short last batch and evaluations in between, at half the peak of
-the longest. --quick: fewer limits, pairs and steps.
+First part: reserved memory limited to a share of what the plain program reserves, from the very
+first step, with no stored trace; the lowest limit that works is found by bisection. Second part:
+sequence lengths drawn anew for every step, a short last batch and evaluations in between, at half
+the peak of the longest. --quick: fewer limits, pairs and steps.
 """
+
 import argparse
 import random
 import statistics
@@ -27,8 +28,7 @@ def budgeted(budget, *arguments, expect=(0,)):
 
 def works(budget, reference, arguments):
     run = budgeted(budget, *arguments, expect=(0, 3))
-    return (run.code == 0 and run.peak() <= budget
-            and not demolib.differences(run, reference)), run
+    return (run.code == 0 and run.peak() <= budget and not demolib.differences(run, reference)), run
 
 
 def lowest_limit(peak, reference, arguments, known_good, known_bad, resolution):
@@ -49,11 +49,15 @@ def first_steps_ratio(budget, peak, rounds):
         order.shuffle(names)
         for name in names:
             arguments = ("--steps", FIRST)
-            run = (budgeted(budget, *arguments) if name == "budget" else
-                   demolib.train("--no-lowtide", "--limit", demolib.NO_LIMIT, *arguments))
+            run = (
+                budgeted(budget, *arguments)
+                if name == "budget"
+                else demolib.train("--no-lowtide", "--limit", demolib.NO_LIMIT, *arguments)
+            )
             samples[name].append(sum(step["cpu_ns"] for step in run.steps))
-    return statistics.median(mine / plain
-                             for mine, plain in zip(samples["budget"], samples["plain"]))
+    return statistics.median(
+        mine / plain for mine, plain in zip(samples["budget"], samples["plain"])
+    )
 
 
 def judge_limits(bench, quick):
@@ -66,52 +70,99 @@ def judge_limits(bench, quick):
         fine, run = works(budget, plain, arguments)
         limited = demolib.train("--no-lowtide", "--limit", budget, *arguments, expect=(0, 3))
         if share == 0.4:
-            bench.require("40 % of the plain peak, from step 1: runs, never crosses, bit-identical",
-                          f"exit {run.code}, peak {format_bytes(run.peak())}, "
-                          f"{demolib.differences(run, plain) if run.code == 0 else run.errors}",
-                          f"exit 0, <= {format_bytes(budget)}, no difference", fine)
-            bench.require("the plain program under the same limit", f"exit {limited.code}",
-                          "exit 3", limited.code == 3)
+            bench.require(
+                "40 % of the plain peak, from step 1: runs, never crosses, bit-identical",
+                f"exit {run.code}, peak {format_bytes(run.peak())}, "
+                f"{demolib.differences(run, plain) if run.code == 0 else run.errors}",
+                f"exit 0, <= {format_bytes(budget)}, no difference",
+                fine,
+            )
+            bench.require(
+                "the plain program under the same limit",
+                f"exit {limited.code}",
+                "exit 3",
+                limited.code == 3,
+            )
         ratio = first_steps_ratio(budget, peak, 3 if quick else 9) if run.code == 0 else None
         first = run.steps[:FIRST]
-        rows.append([f"{share:.0%}", format_bytes(budget), format_bytes(run.peak()),
-                     sum(step["session"]["replayed_ops"] for step in first),
-                     sum(step["session"]["evictions"] for step in first),
-                     f"{ratio:.2f}" if ratio else "-", f"exit {limited.code}"])
-    bench.table(["share", "limit", "peak", f"replayed ops, steps 1-{FIRST}", "evictions",
-                 "CPU time / plain", "plain program"], rows,
-                f"From step 1, plain reserved peak {format_bytes(peak)}")
+        rows.append(
+            [
+                f"{share:.0%}",
+                format_bytes(budget),
+                format_bytes(run.peak()),
+                sum(step["session"]["replayed_ops"] for step in first),
+                sum(step["session"]["evictions"] for step in first),
+                f"{ratio:.2f}" if ratio else "-",
+                f"exit {limited.code}",
+            ]
+        )
+    bench.table(
+        [
+            "share",
+            "limit",
+            "peak",
+            f"replayed ops, steps 1-{FIRST}",
+            "evictions",
+            "CPU time / plain",
+            "plain program",
+        ],
+        rows,
+        f"From step 1, plain reserved peak {format_bytes(peak)}",
+    )
     if rows[-1][5] != "-":
         lowest = lowest_limit(peak, plain, arguments, 0.4, 0.1, 0.04 if quick else 0.01)
-        bench.say(f"lowest limit that works: {lowest:.0%} of the plain peak "
-                  f"({format_bytes(round(peak * lowest))})")
+        bench.say(
+            f"lowest limit that works: {lowest:.0%} of the plain peak "
+            f"({format_bytes(round(peak * lowest))})"
+        )
         bench.figure("lowest_limit_share", lowest)
 
 
 def judge_lengths(bench, quick):
     steps = 40 if quick else 200
     arguments = ("--steps", steps, "--lengths", "32:256", "--eval-every", 10, "--grad-digest")
-    longest = demolib.train("--no-lowtide", "--limit", demolib.NO_LIMIT, "--steps", 3,
-                            "--context", 256)
+    longest = demolib.train(
+        "--no-lowtide", "--limit", demolib.NO_LIMIT, "--steps", 3, "--context", 256
+    )
     budget = round(longest.peak() * 0.5)
     plain = demolib.train("--no-lowtide", *arguments)
     run = budgeted(budget, *arguments)
     over = sum(step["peak_reserved_bytes"] > budget for step in run.steps)
-    bench.require(f"{steps} steps of 32 to 256 characters: steps over the budget of "
-                  f"{format_bytes(budget)}", over, "0", over == 0)
+    bench.require(
+        f"{steps} steps of 32 to 256 characters: steps over the budget of {format_bytes(budget)}",
+        over,
+        "0",
+        over == 0,
+    )
     different = demolib.differences(run, plain)
-    bench.require("losses, evaluations and end state bit-identical", different or "equal", "equal",
-                  not different)
+    bench.require(
+        "losses, evaluations and end state bit-identical",
+        different or "equal",
+        "equal",
+        not different,
+    )
     session = run["session"]
-    bench.table(["steps", "divergences", "evictions", "evicted", "variants", "replayed ops", "peak"],
-                [[steps, session["divergences"], session["evictions"],
-                  format_bytes(session["evicted_bytes"]), session["variants"],
-                  session["replayed_ops"], format_bytes(run.peak())]], "Varying lengths")
+    bench.table(
+        ["steps", "divergences", "evictions", "evicted", "variants", "replayed ops", "peak"],
+        [
+            [
+                steps,
+                session["divergences"],
+                session["evictions"],
+                format_bytes(session["evicted_bytes"]),
+                session["variants"],
+                session["replayed_ops"],
+                format_bytes(run.peak()),
+            ]
+        ],
+        "Varying lengths",
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     bench = Bench("pressure", quick=options.quick)

@@ -26,7 +26,7 @@ def program(name="train_gpt"):
     for path in places:
         if path.exists():
             return path
-    raise FileNotFoundError(f"{places[0]} is missing; build the target {name}, or use scripts/bench")
+    raise FileNotFoundError(f"{places[0]} is missing; build the target {name} first")
 
 
 class RunFailed(RuntimeError):

@@ -1,16 +1,18 @@
-// What one forward op, and one tensor that autograd saves, cost more under a session that keeps all.
+// What one forward op, and one tensor that autograd saves, cost more under a session that keeps
+// all.
 //
 // `add` saves nothing and `mul` saves two tensors, both on one element, so that the op itself is as
-// cheap as it gets. A batch is a chain of such ops; thread CPU time of its forward; the fastest of N
-// batches counts. Plain batches run before the session begins and after it has ended; the session's
-// are sorted by its phase. One line of JSON on stdout, ns per op; scripts/bench_overhead.py judges.
+// cheap as it gets. A batch is a chain of such ops; thread CPU time of its forward; the fastest of
+// N batches counts. Plain batches run before the session begins and after it has ended; the
+// session's are sorted by its phase. One line of JSON on stdout, ns per op;
+// scripts/bench_overhead.py judges.
 //
 //   overhead_bench [BATCHES]
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -35,7 +37,8 @@ enum class Op { add, mul };
 double batch(Op op, const at::Tensor& leaf) {
   const int64_t begin = lowtide::profiler::now_ns(lowtide::profiler::ClockKind::thread_cpu);
   at::Tensor value = leaf;
-  for (int i = 0; i < kOps; ++i) value = op == Op::add ? at::add(value, leaf) : at::mul(value, leaf);
+  for (int i = 0; i < kOps; ++i)
+    value = op == Op::add ? at::add(value, leaf) : at::mul(value, leaf);
   const int64_t end = lowtide::profiler::now_ns(lowtide::profiler::ClockKind::thread_cpu);
   value.backward();
   leaf.mutable_grad().reset();
@@ -81,7 +84,8 @@ void print(const char* name, const std::map<std::string, double>& best) {
 int main(int argc, char** argv) {
   const int batches = argc > 1 ? std::atoi(argv[1]) : 300;
   if (batches < 1) {
-    std::fprintf(stderr, "overhead_bench: '%s' is not a count of batches; give 1 or more\n", argv[1]);
+    std::fprintf(stderr, "overhead_bench: '%s' is not a count of batches; give 1 or more\n",
+                 argv[1]);
     return 2;
   }
   at::set_num_threads(1);

@@ -1,4 +1,5 @@
 """scripts/device-check on the CPU: the rows that a GPU machine runs, on a small model."""
+
 import pathlib
 import subprocess
 import sys
@@ -8,8 +9,12 @@ SCRIPT = ROOT / "scripts" / "device-check"
 
 
 def test_cpu_rows_pass():
-    done = subprocess.run([sys.executable, str(SCRIPT), "--device", "cpu"], capture_output=True,
-                          text=True, timeout=400)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum("(" in line and line.startswith("PASS budget") for line in lines) == 6
@@ -21,8 +26,12 @@ def test_without_what_is_carried_it_says_how_to_make_it(tmp_path):
     (tmp_path / "scripts").mkdir()
     for name in ("device-check", "demolib.py"):
         (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
-    done = subprocess.run([sys.executable, str(tmp_path / "scripts" / "device-check")],
-                          capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "scripts" / "device-check")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 1
     assert "--prepare" in done.stderr
 
@@ -40,8 +49,9 @@ check.row("hangs", 2, lambda limit: subprocess.run(["sleep", "30"], timeout=limi
 check.row("next", 2, lambda limit: (True, "fine", 1))
 print(check.passed, check.failed)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
-                          cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
     lines = done.stdout.splitlines()
     assert lines[0].startswith("FAIL hangs: did not end within 2 s"), done.stderr
     assert lines[1].startswith("PASS next: fine")

@@ -31,8 +31,11 @@ std::vector<char32_t> decode_utf8(const std::string& text, const std::string& pa
   constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};  // by length of the sequence
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3
-                          : lead >> 3 == 30 ? 4 : 0;
+    const size_t length = lead < 0x80       ? 1
+                          : lead >> 5 == 6  ? 2
+                          : lead >> 4 == 14 ? 3
+                          : lead >> 3 == 30 ? 4
+                                            : 0;
     if (length == 0 || i + length > text.size()) fail(i);
     char32_t point = length == 1 ? lead : lead & (0x7Fu >> length);
     for (size_t k = 1; k < length; ++k) {
@@ -102,8 +105,8 @@ Batch Corpus::evaluation_batch() const {
   const int64_t last = static_cast<int64_t>(tokens_.size()) - length - 1;
   std::vector<int64_t> starts(static_cast<size_t>(options_.batch));
   for (size_t row = 0; row < starts.size(); ++row) {
-    starts[row] = training_tokens_ + (last - training_tokens_) * static_cast<int64_t>(row) /
-                                         options_.batch;
+    starts[row] =
+        training_tokens_ + (last - training_tokens_) * static_cast<int64_t>(row) / options_.batch;
   }
   return cut(starts, length);
 }

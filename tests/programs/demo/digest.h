@@ -30,7 +30,8 @@ class Digest {
   }
 
  private:
-  // Odd multiplier and xor-shift are both invertible: two inputs that differ in one word never meet.
+  // Odd multiplier and xor-shift are both invertible: two inputs that differ in one word never
+  // meet.
   void mix(uint64_t word) {
     state_ = (state_ ^ word) * 0x9E3779B97F4A7C15u;
     state_ ^= state_ >> 32;

@@ -106,7 +106,8 @@ class CudaJudge : public MemoryJudge {
   }
 
  private:
-  static constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  static constexpr auto kAggregate =
+      static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   static c10::DeviceAllocator& allocator() { return *c10::getDeviceAllocator(c10::kCUDA); }
   int64_t begin_bytes_ = 0;
 };

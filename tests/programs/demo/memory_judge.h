@@ -11,7 +11,7 @@
 
 namespace lowtide::demo {
 
-struct Peaks {  // bytes; -1 = this judge cannot say
+struct Peaks {                         // bytes; -1 = this judge cannot say
   int64_t begin_requested_bytes = -1;  // live when the step began
   int64_t requested_bytes = -1;        // the others are maxima since then
   int64_t rounded_bytes = -1;

@@ -37,8 +37,7 @@ torch::Tensor BlockImpl::attend(const torch::Tensor& input, const torch::Tensor&
                          .unbind(0);
   const double scale = 1.0 / std::sqrt(static_cast<double>(width / heads_));
   const torch::Tensor scores = at::matmul(parts[0] * scale, parts[1].transpose(-2, -1));
-  const torch::Tensor masked =
-      scores.masked_fill(hidden, -std::numeric_limits<float>::infinity());
+  const torch::Tensor masked = scores.masked_fill(hidden, -std::numeric_limits<float>::infinity());
   const torch::Tensor weights = attention_dropout_->forward(at::softmax(masked, -1));
   const torch::Tensor mixed = at::matmul(weights, parts[2]).transpose(1, 2);
   return dropout_->forward(project_->forward(mixed.reshape({batch, length, width})));
@@ -46,10 +45,10 @@ torch::Tensor BlockImpl::attend(const torch::Tensor& input, const torch::Tensor&
 
 GptImpl::GptImpl(const Options& options, int64_t vocabulary_size)
     : recompute_(options.recompute),
-      characters_(register_module("characters",
-                                  torch::nn::Embedding(vocabulary_size, options.width))),
-      positions_(register_module(
-          "positions", torch::nn::Embedding(options.longest_sequence(), options.width))),
+      characters_(
+          register_module("characters", torch::nn::Embedding(vocabulary_size, options.width))),
+      positions_(register_module("positions",
+                                 torch::nn::Embedding(options.longest_sequence(), options.width))),
       dropout_(register_module("dropout", torch::nn::Dropout(options.dropout))),
       blocks_(register_module("blocks", torch::nn::ModuleList())),
       norm_(register_module("norm",

@@ -17,7 +17,8 @@ namespace lowtide::demo {
 class BlockImpl : public torch::nn::Module {
  public:
   BlockImpl(int64_t width, int64_t heads, double dropout);
-  // `input`: batch x length x width; `hidden`: length x length, true where a position must not look.
+  // `input`: batch x length x width; `hidden`: length x length, true where a position must not
+  // look.
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& hidden);
 
  private:

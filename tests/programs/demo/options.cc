@@ -20,8 +20,8 @@ int64_t parse_length(const std::string& text) {
 void parse_lengths(const std::string& text, Options& options) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) {
-    throw InvalidInput("--lengths: '" + text + "' has no ':'; write shortest:longest, for example " +
-                       "--lengths 32:256");
+    throw InvalidInput("--lengths: '" + text +
+                       "' has no ':'; write shortest:longest, for example " + "--lengths 32:256");
   }
   options.min_length = parse_length(text.substr(0, colon));
   options.max_length = parse_length(text.substr(colon + 1));
@@ -48,8 +48,7 @@ void check(const Options& options) {
           "--limit works on the CPU only; leave it out with --device cuda");
   require(options.lowtide || options.plan.empty(),
           "--plan has no meaning with --no-lowtide; leave one of them out");
-  require(options.lowtide || !options.idle,
-          "--idle needs a session; leave --no-lowtide out");
+  require(options.lowtide || !options.idle, "--idle needs a session; leave --no-lowtide out");
 }
 
 }  // namespace
@@ -74,8 +73,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--width", options.width, "model width")->check(CLI::Range(1, 1 << 16));
   app.add_option("--layers", options.layers, "blocks")->check(CLI::Range(1, 1 << 12));
   app.add_option("--heads", options.heads, "attention heads")->check(CLI::Range(1, 1 << 12));
-  app.add_option("--dropout", options.dropout, "dropout probability")
-      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--dropout", options.dropout, "dropout probability")->check(CLI::Range(0.0, 0.99));
   app.add_option("--recompute", recompute, "hand-written recompute: none or blocks")
       ->check(CLI::IsMember({"none", "blocks"}));
 

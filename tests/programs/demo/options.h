@@ -1,6 +1,6 @@
-// What `train_gpt` was asked to do. Sizes in tokens, memory in bytes. A value, no thread safety needed.
-// `parse_options` throws InvalidInput naming the option and the fix; it checks every range that the
-// rest of the program relies on.
+// What `train_gpt` was asked to do. Sizes in tokens, memory in bytes. A value, no thread safety
+// needed. `parse_options` throws InvalidInput naming the option and the fix; it checks every range
+// that the rest of the program relies on.
 #pragma once
 
 #include <cstdint>

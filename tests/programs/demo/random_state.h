@@ -1,4 +1,5 @@
-// The state of the generators that training on a device draws from: the CPU's, and the device's own.
+// The state of the generators that training on a device draws from: the CPU's, and the device's
+// own.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -47,12 +47,9 @@ nlohmann::json to_json(const Plan& plan) {
 }  // namespace
 
 RunLog::RunLog(const Options& options) : json_(std::make_unique<nlohmann::json>()) {
-  *json_ = {{"format", "lowtide-demo-run"},
-            {"version", 1},
-            {"lowtide", options.lowtide},
-            {"budget", options.budget},
-            {"seed", options.seed},
-            {"steps", nlohmann::json::array()}};
+  *json_ = {{"format", "lowtide-demo-run"}, {"version", 1},
+            {"lowtide", options.lowtide},   {"budget", options.budget},
+            {"seed", options.seed},         {"steps", nlohmann::json::array()}};
 }
 
 RunLog::~RunLog() = default;
@@ -80,30 +77,29 @@ void RunLog::set(const std::string& key, int64_t value) { (*json_)[key] = value;
 
 void RunLog::set_session(const Session& session) {
   const SessionStats stats = session.stats();
-  (*json_)["session"] = {
-      {"steps", stats.steps},
-      {"phase", to_string(stats.phase)},
-      {"budget_bytes", stats.budget_bytes},
-      {"peak_requested_bytes", stats.peak_requested_bytes},
-      {"peak_rounded_bytes", stats.peak_rounded_bytes},
-      {"peak_reserved_bytes", stats.peak_reserved_bytes},
-      {"warmup_peak_reserved_bytes", stats.warmup_peak_reserved_bytes},
-      {"probe_peak_reserved_bytes", stats.probe_peak_reserved_bytes},
-      {"verify_peak_reserved_bytes", stats.verify_peak_reserved_bytes},
-      {"enforce_peak_reserved_bytes", stats.enforce_peak_reserved_bytes},
-      {"steps_over_budget", stats.steps_over_budget},
-      {"recompute_ns", stats.recompute_ns},
-      {"replayed_ops", stats.replayed_ops},
-      {"evictions", stats.evictions},
-      {"evicted_bytes", stats.evicted_bytes},
-      {"rescues", stats.rescues},
-      {"divergences", stats.divergences},
-      {"variants", stats.variants},
-      {"verified", stats.verified},
-      {"mismatched", stats.mismatched},
-      {"canaries", stats.canaries},
-      {"dropping_stopped", stats.dropping_stopped},
-      {"stop_reason", stats.stop_reason}};
+  (*json_)["session"] = {{"steps", stats.steps},
+                         {"phase", to_string(stats.phase)},
+                         {"budget_bytes", stats.budget_bytes},
+                         {"peak_requested_bytes", stats.peak_requested_bytes},
+                         {"peak_rounded_bytes", stats.peak_rounded_bytes},
+                         {"peak_reserved_bytes", stats.peak_reserved_bytes},
+                         {"warmup_peak_reserved_bytes", stats.warmup_peak_reserved_bytes},
+                         {"probe_peak_reserved_bytes", stats.probe_peak_reserved_bytes},
+                         {"verify_peak_reserved_bytes", stats.verify_peak_reserved_bytes},
+                         {"enforce_peak_reserved_bytes", stats.enforce_peak_reserved_bytes},
+                         {"steps_over_budget", stats.steps_over_budget},
+                         {"recompute_ns", stats.recompute_ns},
+                         {"replayed_ops", stats.replayed_ops},
+                         {"evictions", stats.evictions},
+                         {"evicted_bytes", stats.evicted_bytes},
+                         {"rescues", stats.rescues},
+                         {"divergences", stats.divergences},
+                         {"variants", stats.variants},
+                         {"verified", stats.verified},
+                         {"mismatched", stats.mismatched},
+                         {"canaries", stats.canaries},
+                         {"dropping_stopped", stats.dropping_stopped},
+                         {"stop_reason", stats.stop_reason}};
   if (const auto plan = session.plan()) (*json_)["plan"] = to_json(*plan);
   if (const Trace* trace = session.trace()) {
     (*json_)["trace"] = {{"fingerprint", fingerprint_text(trace->fingerprint())},

@@ -13,16 +13,16 @@
 namespace lowtide::demo {
 
 struct StepRecord {
-  int64_t index = 0;        // 1, 2, ...
+  int64_t index = 0;  // 1, 2, ...
   int64_t rows = 0;
   int64_t length = 0;
   float loss = 0;
-  float eval_loss = -1;     // < 0 = no evaluation after this step
-  int64_t cpu_ns = 0;       // of the whole process
+  float eval_loss = -1;  // < 0 = no evaluation after this step
+  int64_t cpu_ns = 0;    // of the whole process
   int64_t wall_ns = 0;
   Peaks judged;
-  std::string gradients;    // digest; empty = not asked for
-  StepReport session;       // index 0 = no session
+  std::string gradients;  // digest; empty = not asked for
+  StepReport session;     // index 0 = no session
 };
 
 class RunLog {

@@ -48,9 +48,10 @@ torch::Tensor to_tensor(const std::vector<int64_t>& tokens, const Batch& batch,
                         c10::Device device) {
   // from_blob does not own: the copy does. `const` is lost for its signature only.
   auto* data = const_cast<int64_t*>(tokens.data());
-  return at::from_blob(data, {batch.rows, batch.length}, at::kLong).to(device, at::kLong,
-                                                                       /*non_blocking=*/false,
-                                                                       /*copy=*/true);
+  return at::from_blob(data, {batch.rows, batch.length}, at::kLong)
+      .to(device, at::kLong,
+          /*non_blocking=*/false,
+          /*copy=*/true);
 }
 
 // The plain arm's hard limit: the same caching core, without anything that frees memory under
@@ -163,8 +164,10 @@ class Trainer {
     const torch::NoGradGuard no_grad;
     const Batch batch = corpus_.evaluation_batch();
     model_->eval();
-    const float loss = model_->loss(to_tensor(batch.inputs, batch, device_),
-                                    to_tensor(batch.targets, batch, device_)).item<float>();
+    const float loss = model_
+                           ->loss(to_tensor(batch.inputs, batch, device_),
+                                  to_tensor(batch.targets, batch, device_))
+                           .item<float>();
     model_->train();
     return loss;
   }

@@ -1,8 +1,8 @@
 // Everything that training carries from one step to the next, in a file and as a digest.
 //
-// A checkpoint holds parameters, buffers, optimizer state, generator states, the step and the options
-// that must match. It is written to a temporary and renamed, so a reader never sees half a file.
-// `load` throws InvalidInput when the file is missing, damaged or belongs to other options.
+// A checkpoint holds parameters, buffers, optimizer state, generator states, the step and the
+// options that must match. It is written to a temporary and renamed, so a reader never sees half a
+// file. `load` throws InvalidInput when the file is missing, damaged or belongs to other options.
 #pragma once
 
 #include <torch/optim/adamw.h>

@@ -48,7 +48,6 @@ class Walkthrough {
         add(id);
         present_.insert(id);
         used_.insert(id);
-        rebuilt_.erase(id);
         break;
       case EventKind::free:
         if (present_.erase(id) == 1) live_ -= trace_.storages[id].bytes;
@@ -143,7 +142,6 @@ class Walkthrough {
     for (const StorageId s : kept) {
       present_.insert(s);
       rebuilt_.insert(s);
-      used_.erase(s);
     }
     if (buffers.count(target) == 1) {
       present_.insert(target);
@@ -161,7 +159,7 @@ class Walkthrough {
     }
     std::vector<StorageId> outputs;
     for (const StorageId s : trace_.ops[op].outputs) {
-      if (!is_created(s) || freed_inside.count(s) == 1) continue;
+      if (!is_writer(op, s) || freed_inside.count(s) == 1) continue;
       outputs.push_back(s);
       if (allocated_inside.count(s) == 0) add(s);
     }
@@ -186,13 +184,18 @@ class Walkthrough {
     return std::find(outputs.begin(), outputs.end(), s) != outputs.end();
   }
 
+  bool is_writer(OpId op, StorageId s) const {
+    const auto& writers = trace_.storages[s].writers;
+    return is_created(s) && std::find(writers.begin(), writers.end(), op) != writers.end();
+  }
+
   std::set<StorageId> written_by(OpId op) const {
     std::set<StorageId> written;
     for (const StorageId s : trace_.ops[op].outputs) {
-      if (is_created(s)) written.insert(s);
+      if (is_writer(op, s)) written.insert(s);
     }
     for (const StorageId s : trace_.ops[op].writes) {
-      if (is_created(s)) written.insert(s);
+      if (is_writer(op, s)) written.insert(s);
     }
     return written;
   }
@@ -201,6 +204,7 @@ class Walkthrough {
   std::vector<StorageRef> missing_inputs(OpId op) {
     std::vector<StorageRef> refs = trace_.ops[op].inputs;
     for (const StorageId s : trace_.ops[op].writes) {
+      if (!is_writer(op, s)) continue;
       const auto& writers = trace_.storages[s].writers;
       const auto position = std::find(writers.begin(), writers.end(), op) - writers.begin();
       refs.push_back({s, static_cast<int32_t>(position)});

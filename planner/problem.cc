@@ -51,6 +51,10 @@ Problem::Problem(const Trace& trace) : trace_(trace) {
   fold_steps();
 }
 
+bool Problem::creates(OpId op, StorageId s) const {
+  return created(s) && trace_.storages[at(s)].writers.front() == op;
+}
+
 // The upstream closure of everything that may be dropped.
 void Problem::track() {
   tracked_.resize(trace_.storages.size());
@@ -101,14 +105,15 @@ void Problem::index_ops() {
         if (created(ref.storage) && ref.version > 0) reads.push_back(ref);
       }
       for (const StorageId s : op.outputs) {
-        if (created(s)) writes.push_back(s);
+        if (creates(static_cast<OpId>(o), s)) writes.push_back(s);
       }
       for (const StorageId s : op.writes) {
         if (!created(s) || contains(writes, s)) continue;
-        writes.push_back(s);
-        // An op that writes in place needs the buffer it writes to, whether it reads it or not.
         const auto& writers = trace_.storages[at(s)].writers;
         const auto position = std::find(writers.begin(), writers.end(), static_cast<OpId>(o));
+        if (position == writers.end()) continue;
+        writes.push_back(s);
+        // An op that writes in place needs the buffer it writes to, whether it reads it or not.
         const StorageRef before{s, static_cast<int32_t>(position - writers.begin())};
         if (before.version > 0 && !contains(reads, before)) reads.push_back(before);
       }
@@ -124,7 +129,7 @@ void Problem::index_ops() {
       // An output allocated outside the slice (before its op began) is allocated first here; one
       // freed inside the slice is a temporary.
       for (const StorageId s : op.outputs) {
-        if (contains(freed, s) || !created(s)) continue;
+        if (contains(freed, s) || !creates(static_cast<OpId>(o), s)) continue;
         outputs.push_back(s);
         if (!contains(allocated, s)) slice.push_back(s);
       }

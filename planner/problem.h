@@ -86,6 +86,7 @@ class Problem {
   // Recomputable storages with saves and bytes, ascending.
   [[nodiscard]] const std::vector<StorageId>& candidates() const { return candidates_; }
   [[nodiscard]] bool created(StorageId s) const { return created_[static_cast<size_t>(s)] != 0; }
+  [[nodiscard]] bool creates(OpId op, StorageId s) const;
   [[nodiscard]] bool tracked(StorageId s) const { return tracked_[static_cast<size_t>(s)] != 0; }
   [[nodiscard]] Amount size(StorageId s) const {
     const TraceStorage& storage = trace_.storages[static_cast<size_t>(s)];

@@ -42,7 +42,7 @@ struct Simulator::Scratch {
     int32_t block = kNone;  // of its bytes, where memory events are recorded
     bool present = false;
     bool used = false;      // owned by something else than saves
-    bool rebuilt = false;   // its bytes come from a replay
+    bool rebuilt = false;   // replayed before: saves may keep it
   };
   // A storage inside one replay; valid where `epoch` is the replay's.
   struct Need {
@@ -72,7 +72,6 @@ struct Simulator::Scratch {
   uint32_t epoch = 0;
   std::vector<OpId> ops;
   std::vector<StorageId> adopted;
-  std::vector<int32_t> temporary_blocks;
 };
 
 namespace {
@@ -118,8 +117,6 @@ class Walk {
         State& st = state(step.id);
         allocate(step.id, st.block);
         st.present = true;
-        st.used = true;
-        st.rebuilt = false;
         break;
       }
       case SimStep::Kind::free:
@@ -170,7 +167,6 @@ class Walk {
     State& st = state(s);
     if (!st.present) return;
     st.present = false;
-    st.rebuilt = false;
     release(s, st.block);
   }
 
@@ -190,12 +186,11 @@ class Walk {
       for (const StorageRef& ref : problem_.reads(op)) {
         if (!live_at(ref)) scratch_.needs[at(ref.storage)].last_use = op;
       }
-      for (const StorageId s : problem_.writes(op)) scratch_.needs[at(s)].last_use = op;
     }
     for (const OpId op : scratch_.ops) run_op(op, target);
 
-    for (const StorageId s : scratch_.adopted) adopt(s, false);
-    if (scratch_.needs[at(target)].buffer) adopt(target, true);
+    for (const StorageId s : scratch_.adopted) adopt(s);
+    if (scratch_.needs[at(target)].buffer) adopt(target);
     result_.replayed_ops += static_cast<int64_t>(scratch_.ops.size());
   }
 
@@ -252,11 +247,10 @@ class Walk {
     }
   }
 
-  void adopt(StorageId s, bool used) {
+  void adopt(StorageId s) {
     State& st = state(s);
     st.present = true;
     st.rebuilt = true;
-    st.used = used;
     st.block = scratch_.needs[at(s)].block;
   }
 
@@ -303,7 +297,6 @@ class Walk {
   }
 
   void run_slice(OpId op) {
-    scratch_.temporary_blocks.clear();
     for (const int32_t item : problem_.slice(op)) {
       if (item >= 0) {
         allocate(item, scratch_.needs[at(item)].block);

@@ -220,6 +220,33 @@ TEST(Simulator, TemporariesOfAReplayedOpCountAndGo) {
   EXPECT_EQ(result.peak_event, unpack);
 }
 
+TEST(Simulator, WhatAnOpLeavesBehindIsFreedAtTheEndOfItsReplay) {
+  TraceBuilder b;
+  const StorageId w = b.resident(100);
+  const StorageId a = b.op1({.ns = 10, .reads = {w}, .creates = {1000}, .temporaries = {700}});
+  const auto end = static_cast<size_t>(b.last_event());
+  const SaveId save = b.pack(a);
+  b.release(a);
+  read_back(b, save, a, 800);
+  Trace trace = b.finish();
+  std::swap(trace.events[end - 1], trace.events[end]);  // freed after the op, by its caller
+  EXPECT_EQ(simulate(trace, {drop(a)}).peak_requested_bytes, 100 + 1000 + 800);
+}
+
+TEST(Simulator, OutputAllocatedBeforeItsOpIsAllocatedByItsReplay) {
+  TraceBuilder b;
+  const StorageId w = b.resident(100);
+  const int32_t begin = b.last_event() + 1;
+  const StorageId a = b.op1({.ns = 10, .reads = {w}, .creates = {1000}});
+  const SaveId save = b.pack(a);
+  b.release(a);
+  b.free(b.op1({.creates = {20}}));
+  read_back(b, save, a, 800);
+  Trace trace = b.finish();
+  std::swap(trace.events[static_cast<size_t>(begin)], trace.events[static_cast<size_t>(begin) + 1]);
+  EXPECT_EQ(simulate(trace, {drop(a)}).peak_requested_bytes, 100 + 1000 + 800);
+}
+
 TEST(Simulator, UnneededOutputOfAReplayedOpIsFreedAtItsEnd) {
   TraceBuilder b;
   const StorageId w = b.resident(100);

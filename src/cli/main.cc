@@ -1,5 +1,7 @@
 // `lowtide`: plans, frontiers, checks and summaries from trace and plan files. Needs no torch.
+#include <algorithm>
 #include <iostream>
+#include <vector>
 
 #include "cli/commands.h"
 #include "core/bytes.h"
@@ -40,7 +42,9 @@ int run(int argc, char** argv) {
   add_check(app, exit_code);
   add_show(app);
   // CLI11 alone would only say that a verb is missing.
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  const std::vector<CLI::App*> verbs = app.get_subcommands([](CLI::App*) { return true; });
+  const auto is_named = [&](const CLI::App* verb) { return verb->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(verbs.begin(), verbs.end(), is_named)) {
     return fail("unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check or show",
                 kBadInput);
   }

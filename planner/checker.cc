@@ -303,26 +303,33 @@ CheckResult check_plan(const Trace& trace, const Plan& plan) {
   const int64_t need =
       predicted.peak_reserved_bytes + trace.outside_bytes + plan.account.reserve_bytes;
   if (need > plan.budget_bytes) {
-    return fail(result, Verdict::over_budget,
-                "the plan needs " + number(need) + " bytes (peak " +
-                    number(predicted.peak_reserved_bytes) + ", outside " +
-                    number(trace.outside_bytes) + ", reserve " +
-                    number(plan.account.reserve_bytes) + "), the budget is " +
-                    number(plan.budget_bytes));
+    return fail(
+        result, Verdict::over_budget,
+        "the plan needs " + number(need) + " bytes (peak " + number(predicted.peak_reserved_bytes) +
+            ", outside " + number(trace.outside_bytes) + ", reserve " +
+            number(plan.account.reserve_bytes) + "), the budget is " + number(plan.budget_bytes));
   }
   return result;
 }
 
 const char* to_string(Verdict verdict) {
   switch (verdict) {
-    case Verdict::ok: return "ok";
-    case Verdict::wrong_trace: return "wrong trace";
-    case Verdict::unknown_storage: return "unknown storage";
-    case Verdict::not_recomputable: return "not recomputable";
-    case Verdict::not_saved: return "not saved";
-    case Verdict::over_budget: return "over budget";
-    case Verdict::wrong_peak: return "wrong peak";
-    case Verdict::wrong_time: return "wrong time";
+    case Verdict::ok:
+      return "ok";
+    case Verdict::wrong_trace:
+      return "wrong trace";
+    case Verdict::unknown_storage:
+      return "unknown storage";
+    case Verdict::not_recomputable:
+      return "not recomputable";
+    case Verdict::not_saved:
+      return "not saved";
+    case Verdict::over_budget:
+      return "over budget";
+    case Verdict::wrong_peak:
+      return "wrong peak";
+    case Verdict::wrong_time:
+      return "wrong time";
   }
   return "unknown";
 }

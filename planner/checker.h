@@ -12,19 +12,19 @@ namespace lowtide::planner {
 
 enum class Verdict : uint8_t {
   ok,
-  wrong_trace,            // fingerprint differs
-  unknown_storage,        // decision about a storage the trace does not have
-  not_recomputable,       // drops a storage that must be kept
-  not_saved,              // drops a storage nobody saves
-  over_budget,            // peak + outside + reserve above the budget
-  wrong_peak,             // predicted peak differs from the checker's own
-  wrong_time,             // predicted recompute time differs from the checker's own
+  wrong_trace,       // fingerprint differs
+  unknown_storage,   // decision about a storage the trace does not have
+  not_recomputable,  // drops a storage that must be kept
+  not_saved,         // drops a storage nobody saves
+  over_budget,       // peak + outside + reserve above the budget
+  wrong_peak,        // predicted peak differs from the checker's own
+  wrong_time,        // predicted recompute time differs from the checker's own
 };
 
 struct CheckResult {
   Verdict verdict = Verdict::ok;
-  std::string detail;                 // names the storage and the numbers
-  int64_t peak_requested_bytes = 0;   // the checker's own figures
+  std::string detail;                // names the storage and the numbers
+  int64_t peak_requested_bytes = 0;  // the checker's own figures
   int64_t recompute_ns = 0;
   explicit operator bool() const { return verdict == Verdict::ok; }
 };

@@ -38,8 +38,8 @@ FrontierPoint make_point(const Simulator& simulator, const Archive::Entry& entry
 }  // namespace
 
 Frontier::Frontier(std::vector<FrontierPoint> points, const Trace& trace) {
-  LOWTIDE_CHECK(!points.empty(), "a frontier needs at least one plan of trace \"" +
-                                     trace.settings.name + "\"");
+  LOWTIDE_CHECK(!points.empty(),
+                "a frontier needs at least one plan of trace \"" + trace.settings.name + "\"");
   // By rising time; then each point must lower the peak of all that are cheaper.
   std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
     return std::pair(a.predicted.step_ns, a.predicted.peak_reserved_bytes) <

@@ -47,13 +47,13 @@ Plan make_plan(const Trace& trace, const Frontier& frontier, int64_t budget_byte
   const FrontierPoint* point = frontier.select(budget_bytes, fixed_bytes);
   if (point == nullptr) {
     const int64_t smallest = frontier.smallest_peak_bytes() + fixed_bytes;
-    throw OutOfBudget(
-        "budget " + with_unit(budget_bytes) + " cannot be met: smallest reachable budget is " +
-            with_unit(smallest) + " = peak " + std::to_string(frontier.smallest_peak_bytes()) +
-            " + outside " + std::to_string(trace.outside_bytes) + " + reserve " +
-            std::to_string(options.reserve_bytes) +
-            "; raise the budget to at least that, or make the batch smaller",
-        budget_bytes, smallest);
+    throw OutOfBudget("budget " + with_unit(budget_bytes) +
+                          " cannot be met: smallest reachable budget is " + with_unit(smallest) +
+                          " = peak " + std::to_string(frontier.smallest_peak_bytes()) +
+                          " + outside " + std::to_string(trace.outside_bytes) + " + reserve " +
+                          std::to_string(options.reserve_bytes) +
+                          "; raise the budget to at least that, or make the batch smaller",
+                      budget_bytes, smallest);
   }
   Plan plan;
   plan.trace_fingerprint = trace.fingerprint();
@@ -63,9 +63,9 @@ Plan make_plan(const Trace& trace, const Frontier& frontier, int64_t budget_byte
   plan.decisions = point->decisions;
   plan.predicted = point->predicted;
   const CheckResult check = check_plan(trace, plan);
-  LOWTIDE_CHECK(check.verdict == Verdict::ok,
-                "the plan failed its check (" + std::string(to_string(check.verdict)) +
-                    "): " + check.detail);
+  LOWTIDE_CHECK(
+      check.verdict == Verdict::ok,
+      "the plan failed its check (" + std::string(to_string(check.verdict)) + "): " + check.detail);
   return plan;
 }
 

@@ -27,7 +27,7 @@ using ReservedReplay = std::function<int64_t(const std::vector<SimulatedMemoryEv
 
 struct FrontierPoint {
   std::vector<Decision> decisions;
-  Predicted predicted;             // complete: all peaks, times, live set
+  Predicted predicted;  // complete: all peaks, times, live set
   std::string strategy;
 };
 
@@ -46,8 +46,8 @@ class Frontier {
 
 struct PlannerOptions {
   std::vector<std::string> strategies = {"keep_all", "greedy"};
-  int64_t reserve_bytes = 0;      // the user's --reserve, added to outside_bytes of the trace
-  ReservedReplay reserved_replay; // may be empty
+  int64_t reserve_bytes = 0;       // the user's --reserve, added to outside_bytes of the trace
+  ReservedReplay reserved_replay;  // may be empty
 };
 
 [[nodiscard]] Frontier build_frontier(const Trace& trace, const PlannerOptions& options = {});

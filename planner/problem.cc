@@ -15,14 +15,21 @@ bool contains(const std::vector<T>& items, const V& value) {
 
 SimStep::Kind step_kind(EventKind kind) {
   switch (kind) {
-    case EventKind::alloc: return SimStep::Kind::alloc;
-    case EventKind::free: return SimStep::Kind::free;
-    case EventKind::pack: return SimStep::Kind::pack;
-    case EventKind::unpack: return SimStep::Kind::unpack;
-    case EventKind::drop_save: return SimStep::Kind::drop_save;
-    case EventKind::release: return SimStep::Kind::release;
+    case EventKind::alloc:
+      return SimStep::Kind::alloc;
+    case EventKind::free:
+      return SimStep::Kind::free;
+    case EventKind::pack:
+      return SimStep::Kind::pack;
+    case EventKind::unpack:
+      return SimStep::Kind::unpack;
+    case EventKind::drop_save:
+      return SimStep::Kind::drop_save;
+    case EventKind::release:
+      return SimStep::Kind::release;
     case EventKind::op_begin:
-    case EventKind::op_end: break;
+    case EventKind::op_end:
+      break;
   }
   return SimStep::Kind::op_end;
 }

@@ -95,7 +95,9 @@ class Problem {
   [[nodiscard]] Amount resident() const { return resident_; }
   [[nodiscard]] const std::vector<SimStep>& steps() const { return steps_; }
   [[nodiscard]] const std::vector<SimStep>& unfolded_steps() const { return unfolded_steps_; }
-  [[nodiscard]] const Block& block(int32_t index) const { return blocks_[static_cast<size_t>(index)]; }
+  [[nodiscard]] const Block& block(int32_t index) const {
+    return blocks_[static_cast<size_t>(index)];
+  }
 
   // For ops that can be replayed (others have empty rows):
   // the states read, a written storage before the write included; never an external storage;

@@ -68,15 +68,15 @@ void Search::rate(State& state, size_t index, Rule rule, int64_t level) {
     if (other == now || (now == Choice::save && other == Choice::drop_once)) continue;
     choose(state.table, s, other);
     const SimulationResult next = simulate(state.table, level);
-    const int64_t gain = rule == Rule::peak
-                             ? state.peak() - next.peak_rounded_bytes
-                             : state.result.excess_bytes - next.excess_bytes;
+    const int64_t gain = rule == Rule::peak ? state.peak() - next.peak_rounded_bytes
+                                            : state.result.excess_bytes - next.excess_bytes;
     if (gain <= 0) continue;
-    if (rule == Rule::area && level >= state.peak() && next.peak_rounded_bytes > state.peak()) continue;
+    if (rule == Rule::area && level >= state.peak() && next.peak_rounded_bytes > state.peak())
+      continue;
     const int64_t pay = next.recompute_ns - state.cost();
     // A move that also saves time comes before all that cost some, the largest gain first.
-    const double score = pay > 0 ? static_cast<double>(pay) / static_cast<double>(gain)
-                                 : -static_cast<double>(gain);
+    const double score =
+        pay > 0 ? static_cast<double>(pay) / static_cast<double>(gain) : -static_cast<double>(gain);
     if (best.gain == 0 || score < best.ns_per_byte) best = {other, score, gain, stamp_};
   }
   choose(state.table, s, now);
@@ -110,7 +110,8 @@ bool Search::move(State& state, Rule rule, int64_t level) {
     state.result = simulate(state.table, level);
     ++stamp_;
     const size_t end = std::min(order_.size(), best + kNeighbours + 1);
-    for (size_t i = best > kNeighbours ? best - kNeighbours : 0; i < end; ++i) scores_[i].stamp = -1;
+    for (size_t i = best > kNeighbours ? best - kNeighbours : 0; i < end; ++i)
+      scores_[i].stamp = -1;
     return true;
   }
   return false;

@@ -1,5 +1,6 @@
 // The moves that strategies are made of: one storage at a time is dropped, kept again, or has its
-// keep bit turned, and the whole step is simulated after each. Every state seen goes to the archive.
+// keep bit turned, and the whole step is simulated after each. Every state seen goes to the
+// archive.
 //
 // Scores are lazy: after a move only candidates near it (in packing order) are simulated again, the
 // others when they come first by their old score. Deterministic. Not thread-safe; simulator and
@@ -54,8 +55,8 @@ class Search {
   struct Score {
     Choice choice = Choice::save;
     double ns_per_byte = 0;
-    int64_t gain = 0;   // bytes; 0: no move helps
-    int64_t stamp = -1; // the state it was computed for
+    int64_t gain = 0;    // bytes; 0: no move helps
+    int64_t stamp = -1;  // the state it was computed for
   };
   enum class Rule : uint8_t { peak, area };
 

@@ -41,17 +41,17 @@ struct Simulator::Scratch {
     int32_t saves = 0;      // packed and not dropped
     int32_t block = kNone;  // of its bytes, where memory events are recorded
     bool present = false;
-    bool used = false;      // owned by something else than saves
-    bool rebuilt = false;   // replayed before: saves may keep it
+    bool used = false;     // owned by something else than saves
+    bool rebuilt = false;  // replayed before: saves may keep it
   };
   // A storage inside one replay; valid where `epoch` is the replay's.
   struct Need {
     uint32_t epoch = 0;
-    int32_t version = 0;      // highest state needed
-    int32_t written = 0;      // writers run so far
+    int32_t version = 0;  // highest state needed
+    int32_t written = 0;  // writers run so far
     OpId last_use = kNone;
     int32_t block = kNone;
-    bool buffer = false;      // holds bytes now
+    bool buffer = false;  // holds bytes now
   };
 
   explicit Scratch(const Problem& problem)
@@ -82,7 +82,11 @@ class Walk {
  public:
   Walk(const Problem& problem, const DecisionTable& decisions, int64_t level, Scratch& scratch,
        SimulationResult& result)
-      : problem_(problem), decisions_(decisions), level_(level), scratch_(scratch), result_(result) {}
+      : problem_(problem),
+        decisions_(decisions),
+        level_(level),
+        scratch_(scratch),
+        result_(result) {}
 
   void run() {
     std::copy(scratch_.initial.begin(), scratch_.initial.end(), scratch_.states.begin());
@@ -341,7 +345,8 @@ Simulator::Simulator(const Trace& trace)
 
 Simulator::~Simulator() = default;
 
-SimulationResult Simulator::simulate(const DecisionTable& decisions, SimulationOptions options) const {
+SimulationResult Simulator::simulate(const DecisionTable& decisions,
+                                     SimulationOptions options) const {
   LOWTIDE_CHECK(decisions.action.size() == trace_.storages.size(),
                 "the decision table belongs to another trace");
   SimulationResult result;

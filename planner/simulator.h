@@ -1,14 +1,14 @@
 // The truth of the planner: the whole step of a trace, event by event, under a set of decisions.
 //
-// Rules (design section 7): a storage lives from its alloc event; a kept one dies at its free event.
-// A dropped one dies at its first `release` event after creation. An `unpack` of an absent storage
-// replays the missing writers, in completion order, with all absent ancestors; each replayed op
-// repeats the alloc/free pattern of its own op_begin..op_end slice; replay temporaries die after
-// their last use in the replay. A rebuilt storage that still has saves to come and whose decision
-// says keep stays until its free event; else it dies at the next `release` after the unpack (the
-// target), or at the end of the replay (an intermediate). In-place writers are replayed into the
-// same rebuilt storage (no new bytes). A replay that needs an *older* version of a present storage
-// rebuilds it beside the live one, and frees it at its last use in the replay.
+// Rules (design section 7): a storage lives from its alloc event; a kept one dies at its free
+// event. A dropped one dies at its first `release` event after creation. An `unpack` of an absent
+// storage replays the missing writers, in completion order, with all absent ancestors; each
+// replayed op repeats the alloc/free pattern of its own op_begin..op_end slice; replay temporaries
+// die after their last use in the replay. A rebuilt storage that still has saves to come and whose
+// decision says keep stays until its free event; else it dies at the next `release` after the
+// unpack (the target), or at the end of the replay (an intermediate). In-place writers are replayed
+// into the same rebuilt storage (no new bytes). A replay that needs an *older* version of a present
+// storage rebuilds it beside the live one, and frees it at its last use in the replay.
 //
 // An output of a replayed op that nothing in the replay needs is freed as the op ends. A kept value
 // also dies when its last save is dropped, unless something is reading it. `workspace_bytes` is not
@@ -38,8 +38,8 @@ struct DecisionTable {
 
 // One allocation or free of the simulated step, for the replay through a caching core.
 struct SimulatedMemoryEvent {
-  int32_t block = 0;   // unique per allocation within the step
-  int64_t bytes = 0;   // > 0 alloc, < 0 free (requested bytes)
+  int32_t block = 0;  // unique per allocation within the step
+  int64_t bytes = 0;  // > 0 alloc, < 0 free (requested bytes)
 };
 
 struct SimulationOptions {
@@ -51,13 +51,13 @@ struct SimulationOptions {
 
 struct SimulationResult {
   int64_t peak_requested_bytes = 0;
-  int64_t peak_rounded_bytes = 0;   // own maximum, not at the same instant
+  int64_t peak_rounded_bytes = 0;  // own maximum, not at the same instant
   int64_t recompute_ns = 0;
   int64_t replayed_ops = 0;
-  int64_t excess_bytes = 0;         // a smooth measure for searches; 0 without a level
-  int32_t peak_event = kNone;       // trace event during which the requested peak was reached;
-                                    // kNone: nothing ever exceeds what is alive at the start
-  std::vector<StorageId> live_at_peak;              // at the requested peak, descending bytes
+  int64_t excess_bytes = 0;             // a smooth measure for searches; 0 without a level
+  int32_t peak_event = kNone;           // trace event during which the requested peak was reached;
+                                        // kNone: nothing ever exceeds what is alive at the start
+  std::vector<StorageId> live_at_peak;  // at the requested peak, descending bytes
   std::vector<SimulatedMemoryEvent> memory_events;  // residents first, as allocs
 };
 
@@ -70,7 +70,8 @@ class Simulator {
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
-  [[nodiscard]] SimulationResult simulate(const DecisionTable& decisions, SimulationOptions options = {}) const;
+  [[nodiscard]] SimulationResult simulate(const DecisionTable& decisions,
+                                          SimulationOptions options = {}) const;
   [[nodiscard]] const Trace& trace() const { return trace_; }
   [[nodiscard]] const Problem& problem() const { return *problem_; }
   // Events and replayed ops visited so far: the cost of a search, the same on every machine.

@@ -52,13 +52,15 @@ void report(const std::string& name, const Trace& trace) {
   const auto peak = [](const FrontierPoint& p) { return p.predicted.peak_reserved_bytes; };
   const auto& points = frontier.points();
   const int64_t fixed = problem.resident().rounded;
-  std::printf("  frontier: %.2f s, %zu points, peak %.1f -> %.1f MB (%.1f%% of plain, "
-              "activations %.1f%%)\n",
-              seconds, points.size(), peak(points.front()) / 1e6, peak(points.back()) / 1e6,
-              100.0 * peak(points.back()) / peak(points.front()),
-              100.0 * (peak(points.back()) - fixed) / (peak(points.front()) - fixed));
+  std::printf(
+      "  frontier: %.2f s, %zu points, peak %.1f -> %.1f MB (%.1f%% of plain, "
+      "activations %.1f%%)\n",
+      seconds, points.size(), peak(points.front()) / 1e6, peak(points.back()) / 1e6,
+      100.0 * peak(points.back()) / peak(points.front()),
+      100.0 * (peak(points.back()) - fixed) / (peak(points.front()) - fixed));
   for (const int percent : {90, 75, 60, 50, 40, 33, 25}) {
-    const FrontierPoint* point = frontier.select(fixed + (peak(points.front()) - fixed) / 100 * percent);
+    const FrontierPoint* point =
+        frontier.select(fixed + (peak(points.front()) - fixed) / 100 * percent);
     if (point == nullptr) continue;
     std::printf("    %3d%% of activations: +%.2f%% time, %zu dropped, %s\n", percent,
                 100.0 * point->predicted.recompute_ns / trace.step_ns, point->decisions.size(),

@@ -1,7 +1,6 @@
 // Ready-made programs over TraceBuilder.
 #include <algorithm>
 #include <map>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -31,14 +30,15 @@ class Tape {
     std::vector<int> saved_inputs = {};   // values
     std::vector<int> saved_outputs = {};  // indices into creates
     std::vector<int64_t> temporaries = {};
-    int overwrites_input = -1;            // value changed in place
+    int overwrites_input = -1;  // value changed in place
     bool differentiable = true;
   };
   // Values of the outputs; an in-place node returns the value it changed.
   std::vector<int> node(Node spec) {
     Record record{std::move(spec), {}, {}};
     for (size_t i = 0; i < record.spec.creates.size(); ++i) {
-      values_.push_back({kNone, record.spec.creates[i], static_cast<int>(nodes_.size()), {}, false});
+      values_.push_back(
+          {kNone, record.spec.creates[i], static_cast<int>(nodes_.size()), {}, false});
       record.outputs.push_back(static_cast<int>(values_.size()) - 1);
     }
     std::vector<int> outputs = record.outputs;
@@ -50,9 +50,9 @@ class Tape {
 
   Trace finish(bool optimizer) {
     for (size_t n = 0; n < nodes_.size(); ++n) {
-      for (const int v : nodes_[n].spec.inputs) values_[static_cast<size_t>(v)].last_reader = static_cast<int>(n);
+      for (const int v : nodes_[n].spec.inputs) values_[at(v)].last_reader = static_cast<int>(n);
       for (const int v : nodes_[n].outputs) {
-        auto& value = values_[static_cast<size_t>(v)];
+        auto& value = values_[at(v)];
         value.last_reader = std::max(value.last_reader, static_cast<int>(n));
       }
     }
@@ -60,7 +60,10 @@ class Tape {
     backward();
     if (optimizer) {
       for (const auto& [parameter, gradient] : gradients_) {
-        builder_.op({.name = "adamw", .ns = 500, .reads = {gradient}, .writes = {parameter},
+        builder_.op({.name = "adamw",
+                     .ns = 500,
+                     .reads = {gradient},
+                     .writes = {parameter},
                      .temporaries = {bytes_of_.at(parameter), bytes_of_.at(parameter)},
                      .phase = Phase::optimizer});
       }
@@ -84,31 +87,31 @@ class Tape {
   };
 
   void forward(int n) {
-    Record& record = nodes_[static_cast<size_t>(n)];
+    Record& record = nodes_[at(n)];
     SyntheticOp op{.name = record.spec.name, .ns = record.spec.ns};
-    for (const int v : record.spec.inputs) op.reads.push_back(values_[static_cast<size_t>(v)].storage);
+    for (const int v : record.spec.inputs) op.reads.push_back(values_[at(v)].storage);
     op.creates = record.spec.creates;
     op.temporaries = record.spec.temporaries;
     if (record.spec.overwrites_input >= 0) {
-      op.writes = {values_[static_cast<size_t>(record.spec.overwrites_input)].storage};
+      op.writes = {values_[at(record.spec.overwrites_input)].storage};
     }
     const auto created = builder_.op(op);
     for (size_t i = 0; i < created.size(); ++i) {
-      values_[static_cast<size_t>(record.outputs[i])].storage = created[i];
+      values_[at(record.outputs[i])].storage = created[i];
     }
     const auto save = [&](int v) {
-      Value& value = values_[static_cast<size_t>(v)];
+      Value& value = values_[at(v)];
       value.saves.push_back(builder_.pack(value.storage));
       record.saves.emplace_back(v, value.saves.back());
     };
     for (const int v : record.spec.saved_inputs) save(v);
-    for (const int i : record.spec.saved_outputs) save(record.outputs[static_cast<size_t>(i)]);
+    for (const int i : record.spec.saved_outputs) save(record.outputs[at(i)]);
     std::vector<int> touched = record.spec.inputs;
     touched.insert(touched.end(), record.outputs.begin(), record.outputs.end());
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
     for (const int v : touched) {
-      Value& value = values_[static_cast<size_t>(v)];
+      Value& value = values_[at(v)];
       if (value.external || value.last_reader != n) continue;
       if (value.saves.empty()) {
         builder_.free(value.storage);
@@ -121,8 +124,10 @@ class Tape {
   void backward() {
     std::map<int, StorageId> grad;  // of a value
     const int last = nodes_.back().outputs.front();
-    grad[last] = builder_.op1({.name = "ones_like", .creates = {values_[static_cast<size_t>(last)].bytes},
-                               .phase = Phase::backward, .kind = StorageKind::gradient});
+    grad[last] = builder_.op1({.name = "ones_like",
+                               .creates = {values_[at(last)].bytes},
+                               .phase = Phase::backward,
+                               .kind = StorageKind::gradient});
     for (size_t i = nodes_.size(); i-- > 0;) {
       Record& record = nodes_[i];
       const Node& spec = record.spec;
@@ -134,16 +139,18 @@ class Tape {
       reads.push_back(upstream->second);
       for (const auto& [v, save] : record.saves) {
         builder_.unpack(save);
-        reads.push_back(values_[static_cast<size_t>(v)].storage);
+        reads.push_back(values_[at(v)].storage);
       }
       SyntheticOp op{.name = spec.name + "_backward",
                      .ns = 2 * spec.ns,
-                     .reads = reads, .phase = Phase::backward, .kind = StorageKind::gradient};
+                     .reads = reads,
+                     .phase = Phase::backward,
+                     .kind = StorageKind::gradient};
       op.temporaries = spec.temporaries;
       std::vector<int> receivers;
       for (const int v : spec.inputs) {
         if (v == spec.overwrites_input) continue;  // its gradient passes through
-        const Value& value = values_[static_cast<size_t>(v)];
+        const Value& value = values_[at(v)];
         if (!value.external && !differentiable(v)) continue;
         receivers.push_back(v);
         op.creates.push_back(value.bytes);
@@ -151,13 +158,13 @@ class Tape {
       const auto created = builder_.op(op);
       std::vector<StorageId> unpacked;
       for (const auto& [v, save] : record.saves) {
-        const StorageId s = values_[static_cast<size_t>(v)].storage;
+        const StorageId s = values_[at(v)].storage;
         if (std::find(unpacked.begin(), unpacked.end(), s) != unpacked.end()) continue;
         unpacked.push_back(s);
-        if (!values_[static_cast<size_t>(v)].external) builder_.release(s);
+        if (!values_[at(v)].external) builder_.release(s);
       }
       for (const auto& [v, save] : record.saves) {
-        Value& value = values_[static_cast<size_t>(v)];
+        Value& value = values_[at(v)];
         builder_.drop_save(save);
         std::erase(value.saves, save);
         if (value.saves.empty() && !value.external) builder_.free(value.storage);
@@ -169,13 +176,13 @@ class Tape {
       for (size_t r = 0; r < receivers.size(); ++r) accumulate(grad, receivers[r], created[r]);
     }
     for (const auto& [v, storage] : grad) {
-      if (!values_[static_cast<size_t>(v)].external) builder_.free(storage);
+      if (!values_[at(v)].external) builder_.free(storage);
     }
   }
 
   bool differentiable(int v) const {
     const int creator = creator_of(v);
-    return creator >= 0 && nodes_[static_cast<size_t>(creator)].spec.differentiable;
+    return creator >= 0 && nodes_[at(creator)].spec.differentiable;
   }
 
   int creator_of(int v) const {
@@ -187,7 +194,7 @@ class Tape {
   }
 
   void accumulate(std::map<int, StorageId>& grad, int v, StorageId fresh) {
-    const Value& value = values_[static_cast<size_t>(v)];
+    const Value& value = values_[at(v)];
     if (value.external) {
       gradients_.emplace_back(value.storage, fresh);
       bytes_of_[value.storage] = value.bytes;
@@ -198,7 +205,10 @@ class Tape {
       grad[v] = fresh;
       return;
     }
-    builder_.op({.name = "accumulate", .ns = 10, .reads = {fresh}, .writes = {known->second},
+    builder_.op({.name = "accumulate",
+                 .ns = 10,
+                 .reads = {fresh},
+                 .writes = {known->second},
                  .phase = Phase::backward});
     builder_.free(fresh);
   }
@@ -225,57 +235,90 @@ Trace gpt_trace(const GptShape& shape) {
   const auto dropout = [&](int x, int64_t bytes) {
     if (!shape.dropout) return x;
     const int64_t ns = bytes / 8000 + 1;
-    const int mask = tape.node1({.name = "empty_like", .ns = 50, .creates = {bytes}, .differentiable = false});
-    tape.node({.name = "bernoulli_", .ns = 4 * ns, .inputs = {mask}, .overwrites_input = mask,
+    const int mask =
+        tape.node1({.name = "empty_like", .ns = 50, .creates = {bytes}, .differentiable = false});
+    tape.node({.name = "bernoulli_",
+               .ns = 4 * ns,
+               .inputs = {mask},
+               .overwrites_input = mask,
                .differentiable = false});
-    tape.node({.name = "div_", .ns = ns, .inputs = {mask}, .overwrites_input = mask, .differentiable = false});
-    return tape.node1({.name = "mul", .ns = ns, .inputs = {x, mask}, .creates = {bytes},
-                       .saved_inputs = {mask}});
+    tape.node({.name = "div_",
+               .ns = ns,
+               .inputs = {mask},
+               .overwrites_input = mask,
+               .differentiable = false});
+    return tape.node1(
+        {.name = "mul", .ns = ns, .inputs = {x, mask}, .creates = {bytes}, .saved_inputs = {mask}});
   };
   const auto linear = [&](int x, int64_t in, int64_t out) {
     const int weight = tape.parameter(in * out * 4);
     const int bias = tape.parameter(out * 4);
-    const int y = tape.node1({.name = "mm", .ns = linear_ns * in / shape.width * out / shape.width + 1,
-                              .inputs = {x, weight}, .creates = {tokens * out * 4},
+    const int y = tape.node1({.name = "mm",
+                              .ns = linear_ns * in / shape.width * out / shape.width + 1,
+                              .inputs = {x, weight},
+                              .creates = {tokens * out * 4},
                               .saved_inputs = {x}});
-    tape.node({.name = "add_", .ns = pointwise_ns * out / shape.width, .inputs = {y, bias}, .overwrites_input = y});
+    tape.node({.name = "add_",
+               .ns = pointwise_ns * out / shape.width,
+               .inputs = {y, bias},
+               .overwrites_input = y});
     return y;
   };
   const auto layer_norm = [&](int x) {
     const int weight = tape.parameter(shape.width * 4);
-    return tape.node1({.name = "layer_norm", .ns = 2 * pointwise_ns, .inputs = {x, weight},
-                       .creates = {stream, tokens * 4, tokens * 4}, .saved_inputs = {x},
+    return tape.node1({.name = "layer_norm",
+                       .ns = 2 * pointwise_ns,
+                       .inputs = {x, weight},
+                       .creates = {stream, tokens * 4, tokens * 4},
+                       .saved_inputs = {x},
                        .saved_outputs = {1, 2}});
   };
 
-  int x = tape.node1({.name = "embedding", .ns = pointwise_ns,
+  int x = tape.node1({.name = "embedding",
+                      .ns = pointwise_ns,
                       .inputs = {tape.parameter(shape.vocabulary * shape.width * 4)},
                       .creates = {stream}});
   x = dropout(x, stream);
   for (int layer = 0; layer < shape.layers; ++layer) {
     const int normed = layer_norm(x);
     const int qkv = linear(normed, shape.width, 3 * shape.width);
-    const int scores = tape.node1({.name = "bmm", .ns = linear_ns * shape.sequence / shape.width + 1,
-                                   .inputs = {qkv}, .creates = {square}, .saved_inputs = {qkv}, .temporaries = {stream}});
-    const int softmax = tape.node1({.name = "softmax", .ns = 3 * square_ns, .inputs = {scores},
-                                    .creates = {square}, .saved_outputs = {0}});
+    const int scores = tape.node1({.name = "bmm",
+                                   .ns = linear_ns * shape.sequence / shape.width + 1,
+                                   .inputs = {qkv},
+                                   .creates = {square},
+                                   .saved_inputs = {qkv},
+                                   .temporaries = {stream}});
+    const int softmax = tape.node1({.name = "softmax",
+                                    .ns = 3 * square_ns,
+                                    .inputs = {scores},
+                                    .creates = {square},
+                                    .saved_outputs = {0}});
     const int weights = dropout(softmax, square);
-    const int mixed = tape.node1({.name = "bmm", .ns = linear_ns * shape.sequence / shape.width + 1,
-                                  .inputs = {weights, qkv}, .creates = {stream},
+    const int mixed = tape.node1({.name = "bmm",
+                                  .ns = linear_ns * shape.sequence / shape.width + 1,
+                                  .inputs = {weights, qkv},
+                                  .creates = {stream},
                                   .saved_inputs = {weights, qkv}});
     const int attended = dropout(linear(mixed, shape.width, shape.width), stream);
-    x = tape.node1({.name = "add", .ns = pointwise_ns, .inputs = {x, attended}, .creates = {stream}});
+    x = tape.node1(
+        {.name = "add", .ns = pointwise_ns, .inputs = {x, attended}, .creates = {stream}});
     const int hidden = linear(layer_norm(x), shape.width, 4 * shape.width);
-    const int activated = tape.node1({.name = "gelu", .ns = 8 * pointwise_ns, .inputs = {hidden},
-                                      .creates = {4 * stream}, .saved_inputs = {hidden}});
+    const int activated = tape.node1({.name = "gelu",
+                                      .ns = 8 * pointwise_ns,
+                                      .inputs = {hidden},
+                                      .creates = {4 * stream},
+                                      .saved_inputs = {hidden}});
     const int projected = dropout(linear(activated, 4 * shape.width, shape.width), stream);
-    x = tape.node1({.name = "add", .ns = pointwise_ns, .inputs = {x, projected}, .creates = {stream}});
+    x = tape.node1(
+        {.name = "add", .ns = pointwise_ns, .inputs = {x, projected}, .creates = {stream}});
   }
   const int logits = linear(layer_norm(x), shape.width, shape.vocabulary);
   const int64_t logit_bytes = tokens * shape.vocabulary * 4;
-  const int log_probabilities =
-      tape.node1({.name = "log_softmax", .ns = 3 * (logit_bytes / 8000 + 1), .inputs = {logits},
-                  .creates = {logit_bytes}, .saved_outputs = {0}});
+  const int log_probabilities = tape.node1({.name = "log_softmax",
+                                            .ns = 3 * (logit_bytes / 8000 + 1),
+                                            .inputs = {logits},
+                                            .creates = {logit_bytes},
+                                            .saved_outputs = {0}});
   tape.node1({.name = "nll_loss", .ns = 200, .inputs = {log_probabilities}, .creates = {4}});
   return tape.finish(shape.optimizer);
 }
@@ -305,9 +348,17 @@ Trace unet_trace(int levels, int64_t bytes) {
   const auto convolve = [&](std::vector<int> inputs, int64_t size) {
     inputs.push_back(tape.parameter(4096));
     std::vector<int> saved(inputs.begin(), inputs.end() - 1);
-    const int y = tape.node1({.name = "conv", .ns = size / 100, .inputs = inputs, .creates = {size},
-                              .saved_inputs = saved, .temporaries = {size / 2}});
-    return tape.node1({.name = "relu", .ns = size / 8000 + 1, .inputs = {y}, .creates = {size}, .saved_outputs = {0}});
+    const int y = tape.node1({.name = "conv",
+                              .ns = size / 100,
+                              .inputs = inputs,
+                              .creates = {size},
+                              .saved_inputs = saved,
+                              .temporaries = {size / 2}});
+    return tape.node1({.name = "relu",
+                       .ns = size / 8000 + 1,
+                       .inputs = {y},
+                       .creates = {size},
+                       .saved_outputs = {0}});
   };
   std::vector<int> skips;
   int64_t size = bytes;
@@ -316,125 +367,20 @@ Trace unet_trace(int levels, int64_t bytes) {
     x = convolve({convolve({x}, size)}, size);
     skips.push_back(x);
     size /= 2;
-    x = tape.node1({.name = "pool", .ns = size / 4000 + 1, .inputs = {x}, .creates = {size, size / 2}, .saved_outputs = {1}});
+    x = tape.node1({.name = "pool",
+                    .ns = size / 4000 + 1,
+                    .inputs = {x},
+                    .creates = {size, size / 2},
+                    .saved_outputs = {1}});
   }
   x = convolve({x}, size);
   for (int level = levels; level-- > 0;) {
     size *= 2;
     x = tape.node1({.name = "upsample", .ns = size / 4000 + 1, .inputs = {x}, .creates = {size}});
-    x = convolve({convolve({x, skips[static_cast<size_t>(level)]}, size)}, size);
+    x = convolve({convolve({x, skips[at(level)]}, size)}, size);
   }
   tape.node1({.name = "loss", .ns = 100, .inputs = {x}, .creates = {4}, .saved_inputs = {x}});
   return tape.finish(true);
-}
-
-Trace random_trace(uint64_t seed, int forward_ops) {
-  std::mt19937_64 random(seed);
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
-  TraceBuilder b("random");
-  std::vector<StorageId> values;  // user variables
-  const StorageId weight = b.resident(1 + below(1000));
-  values.push_back(b.resident(1 + below(1000), StorageKind::input));
-  struct Save {
-    SaveId id;
-    StorageId storage;
-  };
-  std::vector<Save> saves;
-  std::map<StorageId, int> save_count;
-  std::map<StorageId, bool> created;
-  for (int i = 0; i < forward_ops; ++i) {
-    SyntheticOp op{.name = "op" + std::to_string(i), .ns = 1 + below(100)};
-    for (int64_t r = 1 + below(3); r > 0; --r) {
-      const StorageId s = values[at(static_cast<int32_t>(below(static_cast<int64_t>(values.size()))))];
-      if (std::find(op.reads.begin(), op.reads.end(), s) == op.reads.end()) op.reads.push_back(s);
-    }
-    if (below(2) == 0) op.reads.push_back(weight);
-    if (below(3) == 0) op.temporaries.push_back(1 + below(600));
-    const StorageId written = op.reads.front();
-    if (created[written] && below(4) == 0) {
-      op.writes = {written};
-      op.overwrites = below(3) == 0;
-      if (op.overwrites) std::erase(op.reads, written);
-    }
-    if (op.writes.empty() || below(3) == 0) {
-      for (int64_t n = 1 + (below(4) == 0 ? 1 : 0); n > 0; --n) op.creates.push_back(1 + below(1000));
-    }
-    for (const StorageId s : b.op(op)) {
-      values.push_back(s);
-      created[s] = true;
-    }
-    for (int64_t n = below(3); n > 0; --n) {
-      const StorageId s = values[at(static_cast<int32_t>(below(static_cast<int64_t>(values.size()))))];
-      if (!created[s]) continue;
-      saves.push_back({b.pack(s), s});
-      ++save_count[s];
-    }
-    // The user lets some variables go.
-    while (values.size() > 2 && below(3) == 0) {
-      const auto index = 1 + below(static_cast<int64_t>(values.size()) - 1);
-      const StorageId s = values[at(static_cast<int32_t>(index))];
-      if (!created[s]) break;
-      values.erase(values.begin() + index);
-      if (save_count[s] > 0) {
-        b.release(s);
-      } else {
-        b.free(s);
-      }
-    }
-  }
-  std::vector<StorageId> late;  // still owned by the user during some of the backward
-  for (const StorageId s : values) {
-    if (!created[s]) continue;
-    if (save_count[s] == 0) {
-      b.free(s);
-    } else if (below(3) == 0) {
-      late.push_back(s);
-    } else {
-      b.release(s);
-    }
-  }
-  const bool twice = below(4) == 0;
-  for (int pass = 0; pass < (twice ? 2 : 1); ++pass) {
-    const bool final_pass = pass + 1 == (twice ? 2 : 1);
-    size_t position = saves.size();
-    while (position > 0) {
-      const size_t batch = std::min<size_t>(position, 1 + static_cast<size_t>(below(2)));
-      SyntheticOp op{.name = "backward", .ns = 1 + below(50), .phase = Phase::backward,
-                     .kind = StorageKind::gradient};
-      std::vector<Save> read(saves.begin() + static_cast<int64_t>(position - batch),
-                             saves.begin() + static_cast<int64_t>(position));
-      position -= batch;
-      for (const Save& save : read) {
-        b.unpack(save.id);
-        op.reads.push_back(save.storage);
-      }
-      op.creates = {1 + below(500)};
-      op.temporaries = {1 + below(300)};
-      const StorageId gradient = b.op1(op);
-      std::vector<StorageId> released;
-      for (const Save& save : read) {
-        const bool is_late = std::find(late.begin(), late.end(), save.storage) != late.end();
-        if (!is_late && std::find(released.begin(), released.end(), save.storage) == released.end()) {
-          b.release(save.storage);
-          released.push_back(save.storage);
-        }
-      }
-      if (!late.empty() && below(2) == 0) {
-        b.release(late.back());
-        if (save_count[late.back()] == 0) b.free(late.back());
-        late.pop_back();
-      }
-      for (const Save& save : read) {
-        if (!final_pass) continue;
-        b.drop_save(save.id);
-        const bool is_late = std::find(late.begin(), late.end(), save.storage) != late.end();
-        if (--save_count[save.storage] == 0 && !is_late && b.alive(save.storage)) b.free(save.storage);
-      }
-      if (below(2) == 0) b.free(gradient);
-    }
-  }
-  for (const StorageId s : late) b.free(s);
-  return b.finish();
 }
 
 }  // namespace lowtide::testing

@@ -51,7 +51,8 @@ std::vector<StorageId> TraceBuilder::op(const SyntheticOp& spec) {
   op.key = std::hash<std::string>{}(spec.name) * 31 + static_cast<uint64_t>(op_id);
   op.flags.mutates = !spec.writes.empty();
   const auto read = [&](StorageId storage) {
-    const StorageRef ref{storage, static_cast<int32_t>(trace_.storages[at(storage)].writers.size())};
+    const StorageRef ref{storage,
+                         static_cast<int32_t>(trace_.storages[at(storage)].writers.size())};
     if (std::find(op.inputs.begin(), op.inputs.end(), ref) == op.inputs.end()) {
       op.inputs.push_back(ref);
     }
@@ -129,8 +130,8 @@ Trace TraceBuilder::finish() {
   for (size_t s = 0; s < trace_.storages.size(); ++s) {
     TraceStorage& storage = trace_.storages[s];
     storage.keep_reason = reasons_[s];
-    storage.recomputable = reasons_[s].empty() && !storage.writers.empty() &&
-                           storage.kind == StorageKind::activation;
+    storage.recomputable =
+        reasons_[s].empty() && !storage.writers.empty() && storage.kind == StorageKind::activation;
   }
   for (const TraceSave& save : trace_.saves) {
     TraceStorage& storage = trace_.storages[at(save.storage)];

@@ -42,8 +42,12 @@ class TraceBuilder {
   void free(StorageId storage);
   void never_drop(StorageId storage, std::string reason);
 
-  [[nodiscard]] int32_t last_event() const { return static_cast<int32_t>(trace_.events.size()) - 1; }
-  [[nodiscard]] bool alive(StorageId storage) const { return alive_[static_cast<size_t>(storage)] != 0; }
+  [[nodiscard]] int32_t last_event() const {
+    return static_cast<int32_t>(trace_.events.size()) - 1;
+  }
+  [[nodiscard]] bool alive(StorageId storage) const {
+    return alive_[static_cast<size_t>(storage)] != 0;
+  }
   // Fills derived fields (recomputable, unpack order, peaks, step time) and hands the trace out.
   [[nodiscard]] Trace finish();
 
@@ -68,8 +72,8 @@ struct GptShape {
   bool optimizer = true;
 };
 
-// A GPT step in fp32 as eager training runs it: unfused attention with dropout masks, GELU, in-place
-// bias adds, layer norms with small statistics, gradients that live to the optimizer.
+// A GPT step in fp32 as eager training runs it: unfused attention with dropout masks, GELU,
+// in-place bias adds, layer norms with small statistics, gradients that live to the optimizer.
 [[nodiscard]] Trace gpt_trace(const GptShape& shape = {});
 // The residual stream at each block's input, in order: what hand-written recomputation keeps.
 [[nodiscard]] std::vector<StorageId> gpt_block_inputs(const Trace& trace);

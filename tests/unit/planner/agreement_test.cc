@@ -68,7 +68,8 @@ void expect_agreement(const Trace& trace, uint64_t seed, int decisions) {
     ASSERT_EQ(fast.peak_event, recorded.peak_event);
     ASSERT_EQ(peak_of(recorded.memory_events), fast.peak_requested_bytes);
     int64_t live = 0;
-    for (const StorageId s : recorded.live_at_peak) live += trace.storages[static_cast<size_t>(s)].bytes;
+    for (const StorageId s : recorded.live_at_peak)
+      live += trace.storages[static_cast<size_t>(s)].bytes;
     ASSERT_EQ(live, fast.peak_requested_bytes);
     const CheckResult check = check_plan(trace, plan_of(trace, table, fast));
     ASSERT_EQ(check.verdict, Verdict::ok) << check.detail << " decision set " << d;
@@ -85,7 +86,8 @@ TEST(SimulatorAgreesWithChecker, OnRandomPrograms) {
 
 TEST(SimulatorAgreesWithChecker, OnChainGptAndUnet) {
   expect_agreement(testing::chain_trace(20), 1, 50);
-  expect_agreement(testing::gpt_trace({.layers = 2, .batch = 2, .sequence = 32, .width = 32}), 2, 50);
+  expect_agreement(testing::gpt_trace({.layers = 2, .batch = 2, .sequence = 32, .width = 32}), 2,
+                   50);
   expect_agreement(testing::unet_trace(3), 3, 50);
 }
 

@@ -198,8 +198,9 @@ TEST(MakePlan, AccountAddsUpToThePeak) {
     EXPECT_EQ(a.reserve_bytes, 50);
     EXPECT_LE(a.gradient_bytes, a.activation_bytes);
     EXPECT_EQ(plan.bound.lower_bound_ns, -1);
-    EXPECT_TRUE(std::is_sorted(plan.decisions.begin(), plan.decisions.end(),
-                               [](const Decision& x, const Decision& y) { return x.storage < y.storage; }));
+    EXPECT_TRUE(
+        std::is_sorted(plan.decisions.begin(), plan.decisions.end(),
+                       [](const Decision& x, const Decision& y) { return x.storage < y.storage; }));
     EXPECT_LE(plan.predicted.live_at_peak.size(), 32u);
     EXPECT_TRUE(check_plan(trace, plan));
   }
@@ -212,14 +213,16 @@ TEST(MakePlan, InfeasibleBudgetNamesTheSmallestReachable) {
   options.reserve_bytes = 20;
   const Frontier frontier = build_frontier(trace, options);
   const int64_t smallest = frontier.smallest_peak_bytes() + 320;
-  EXPECT_EQ(make_plan(trace, frontier, smallest, options).predicted.peak_reserved_bytes, smallest - 320);
+  EXPECT_EQ(make_plan(trace, frontier, smallest, options).predicted.peak_reserved_bytes,
+            smallest - 320);
   try {
     (void)make_plan(trace, frontier, smallest - 1, options);
     FAIL() << "a budget below the smallest reachable was accepted";
   } catch (const OutOfBudget& error) {
     EXPECT_EQ(error.smallest_reachable_bytes(), smallest);
     EXPECT_EQ(error.budget_bytes(), smallest - 1);
-    EXPECT_THAT(error.message(), ::testing::HasSubstr("smallest reachable budget is " + std::to_string(smallest) + " bytes ("));
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("smallest reachable budget is " +
+                                                      std::to_string(smallest) + " bytes ("));
   }
   EXPECT_THROW((void)make_plan(trace, frontier, -1, options), InvalidInput);
 }
@@ -231,10 +234,14 @@ TEST(Strategies, AreNamedAndUnknownOnesRefused) {
     (void)build_frontier(trace, {.strategies = {"keep_all", "clever"}, .reserved_replay = {}});
     FAIL() << "an unknown strategy was accepted";
   } catch (const InvalidInput& error) {
-    EXPECT_THAT(error.message(), ::testing::AllOf(::testing::HasSubstr("\"clever\""), ::testing::HasSubstr("keep_all, greedy")));
+    EXPECT_THAT(error.message(), ::testing::AllOf(::testing::HasSubstr("\"clever\""),
+                                                  ::testing::HasSubstr("keep_all, greedy")));
   }
-  EXPECT_THROW((void)build_frontier(trace, {.strategies = {}, .reserved_replay = {}}), InvalidInput);
-  EXPECT_EQ(build_frontier(trace, {.strategies = {"keep_all"}, .reserved_replay = {}}).points().size(), 1u);
+  EXPECT_THROW((void)build_frontier(trace, {.strategies = {}, .reserved_replay = {}}),
+               InvalidInput);
+  EXPECT_EQ(
+      build_frontier(trace, {.strategies = {"keep_all"}, .reserved_replay = {}}).points().size(),
+      1u);
 }
 
 }  // namespace

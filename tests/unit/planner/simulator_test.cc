@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "planner/checker.h"
 #include "planner/problem.h"
 #include "support/synthetic_trace.h"
 
@@ -25,15 +26,25 @@ Decision drop(StorageId storage, bool keep = true) { return {storage, Action::dr
 SimulationResult simulate(const Trace& trace, const std::vector<Decision>& decisions,
                           SimulationOptions options = {}) {
   trace.validate();
-  return Simulator(trace).simulate(DecisionTable(trace, decisions), options);
+  const SimulationResult result =
+      Simulator(trace).simulate(DecisionTable(trace, decisions), options);
+  Plan plan;
+  plan.trace_fingerprint = trace.fingerprint();
+  plan.decisions = decisions;
+  const CheckResult check = check_plan(trace, plan);  // predicts nothing: only its figures count
+  EXPECT_EQ(check.peak_requested_bytes, result.peak_requested_bytes);
+  EXPECT_EQ(check.recompute_ns, result.recompute_ns);
+  return result;
 }
 
 // A backward node that reads one save: unpack, an op that makes and frees a gradient, release.
 void read_back(TraceBuilder& b, SaveId save, StorageId storage, int64_t gradient_bytes,
                bool last = true) {
   b.unpack(save);
-  const StorageId gradient = b.op1({.name = "backward", .reads = {storage},
-                                    .creates = {gradient_bytes}, .phase = kBackward,
+  const StorageId gradient = b.op1({.name = "backward",
+                                    .reads = {storage},
+                                    .creates = {gradient_bytes},
+                                    .phase = kBackward,
                                     .kind = kGradient});
   b.free(gradient);
   b.release(storage);
@@ -194,7 +205,8 @@ TEST(Simulator, AnOpThatWritesUnreadBytesStillNeedsTheirBuffer) {
   TraceBuilder b;
   const StorageId w = b.resident(100);
   const StorageId a = b.op1({.ns = 10, .reads = {w}, .creates = {1000}});
-  const StorageId y = b.op1({.ns = 20, .reads = {w}, .creates = {400}, .writes = {a}, .overwrites = true});
+  const StorageId y =
+      b.op1({.ns = 20, .reads = {w}, .creates = {400}, .writes = {a}, .overwrites = true});
   b.free(a);
   const SaveId save = b.pack(y);
   b.release(y);
@@ -394,9 +406,9 @@ TEST(Simulator, MemoryEventsStartWithResidentsAndNameBlocksOnce) {
   std::vector<std::pair<int32_t, int64_t>> events;
   for (const SimulatedMemoryEvent& e : result.memory_events) events.emplace_back(e.block, e.bytes);
   using E = std::pair<int32_t, int64_t>;
-  EXPECT_THAT(events, ::testing::ElementsAre(E{0, 100}, E{1, 30}, E{2, 1000}, E{1, -30}, E{2, -1000},
-                                             E{3, 30}, E{4, 1000}, E{3, -30}, E{5, 50}, E{5, -50},
-                                             E{4, -1000}));
+  EXPECT_THAT(events, ::testing::ElementsAre(E{0, 100}, E{1, 30}, E{2, 1000}, E{1, -30},
+                                             E{2, -1000}, E{3, 30}, E{4, 1000}, E{3, -30}, E{5, 50},
+                                             E{5, -50}, E{4, -1000}));
 }
 
 TEST(Simulator, ExcessSumsWhatEachAllocHasAboveTheLevel) {

@@ -3,22 +3,22 @@
 // Ours runs with a ledger sink attached, as in a probe. The peer is c10::alloc_cpu / free_cpu where
 // torch is built in, else posix_memalign / free at 64 bytes, which is what it does. One byte per page
 // is touched, so that memory that is fetched anew from the system is paid for. Of each size the
-// fastest of 300 batches of thread CPU time counts. Every 20 batches both give their memory back to
-// the system (untimed) and start on other pages: on which cache sets the pages of one mapping happen
-// to lie decides up to 20 % of the time of the large sizes.
-//
+// fastest of 480 batches of thread CPU time counts. Every 3 batches both give their memory back to
+// the system (untimed) and start on other pages. From 1 MiB on the cache sets on which those pages
+// happen to lie decide more (up to 20 %) than the allocator: there the median over the 160 sets of
+// pages of ours / peer is the ratio, not that of two lucky minima.
 // Then, for the record, one replay of 10,000 events of a step (hooks/reserved_replay.h).
 //
 //   allocator_bench [--quick] [--json FILE]    exit 1: a requirement failed
 #include <malloc.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -40,6 +40,8 @@ using lowtide::profiler::ClockKind;
 using lowtide::profiler::now_ns;
 
 constexpr double kBound = 1.05;
+constexpr int kBatchesPerPageSet = 3;
+constexpr size_t kPagesDecide = 1 << 20;
 constexpr double kReplayBoundMs = 3;
 
 class CountingSink final : public lowtide::hooks::LedgerSink {
@@ -87,28 +89,36 @@ double batch_ns(size_t bytes, int pairs, Allocate allocate, Free release) {
 
 struct Row {
   size_t bytes = 0;
-  double ours_ns = std::numeric_limits<double>::max();
+  double ours_ns = std::numeric_limits<double>::max();  // the fastest batch
   double peer_ns = std::numeric_limits<double>::max();
-  [[nodiscard]] double ratio() const { return ours_ns / peer_ns; }
+  double ratio = 0;
 };
 
-Row measure(CachingCore& core, size_t bytes, int batches) {
+Row measure(CachingCore& core, size_t bytes, int page_sets) {
   const int pairs = std::clamp(static_cast<int>((1 << 20) / bytes), 4, 500);
   const auto allocate = [&core](size_t size) { return core.allocate(size); };
   const auto release = [&core](void* block) { core.free(block); };
   Row row{.bytes = bytes};
-  for (int batch = 0; batch < batches; ++batch) {
-    if (batch % 20 == 0) {
-      core.trim();
-      malloc_trim(0);
-      batch_ns(bytes, 1, allocate, release);
-      batch_ns(bytes, 1, peer_allocate, peer_free);
+  std::vector<double> ratios;
+  for (int set = 0; set < page_sets; ++set) {
+    core.trim();
+    malloc_trim(0);
+    // Who fetches first gets the worse pages, so they take turns.
+    if (set % 2 == 0) batch_ns(bytes, 1, allocate, release);
+    batch_ns(bytes, 1, peer_allocate, peer_free);
+    if (set % 2 == 1) batch_ns(bytes, 1, allocate, release);
+    double ours = std::numeric_limits<double>::max();
+    double peer = std::numeric_limits<double>::max();
+    for (int batch = 0; batch < kBatchesPerPageSet; ++batch) {
+      ours = std::min(ours, batch_ns(bytes, pairs, allocate, release));
+      peer = std::min(peer, batch_ns(bytes, pairs, peer_allocate, peer_free));
     }
-    // Who goes first changes, so that neither always finds the other's cache lines.
-    if (batch % 2 == 0) row.ours_ns = std::min(row.ours_ns, batch_ns(bytes, pairs, allocate, release));
-    row.peer_ns = std::min(row.peer_ns, batch_ns(bytes, pairs, peer_allocate, peer_free));
-    if (batch % 2 == 1) row.ours_ns = std::min(row.ours_ns, batch_ns(bytes, pairs, allocate, release));
+    row.ours_ns = std::min(row.ours_ns, ours);
+    row.peer_ns = std::min(row.peer_ns, peer);
+    ratios.push_back(ours / peer);
   }
+  std::nth_element(ratios.begin(), ratios.begin() + std::ssize(ratios) / 2, ratios.end());
+  row.ratio = bytes < kPagesDecide ? row.ours_ns / row.peer_ns : ratios[ratios.size() / 2];
   return row;
 }
 
@@ -143,7 +153,7 @@ void write_json(const std::string& path, const std::vector<Row>& rows, double re
   for (size_t i = 0; i < rows.size(); ++i) {
     out << (i == 0 ? "" : ", ") << "{\"bytes\": " << rows[i].bytes
         << ", \"ours_ns\": " << rows[i].ours_ns << ", \"peer_ns\": " << rows[i].peer_ns
-        << ", \"ratio\": " << rows[i].ratio() << "}";
+        << ", \"ratio\": " << rows[i].ratio << "}";
   }
   out << "]}\n";
 }
@@ -152,10 +162,10 @@ void write_json(const std::string& path, const std::vector<Row>& rows, double re
 
 int main(int argc, char** argv) {
   std::string json;
-  int batches = 300;
+  int page_sets = 160;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) {
-      batches = 60;
+      page_sets = 20;
     } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
     } else {
@@ -172,18 +182,18 @@ int main(int argc, char** argv) {
   const Row* worst = nullptr;
   rows.reserve(32);
   for (size_t bytes = 64; bytes <= size_t{8} << 20; bytes *= 2) {
-    const Row& row = rows.emplace_back(measure(core, bytes, batches));
-    if (worst == nullptr || row.ratio() > worst->ratio()) worst = &row;
-    std::printf("%10zu %12.1f %12.1f %8.3f\n", row.bytes, row.ours_ns, row.peer_ns, row.ratio());
+    const Row& row = rows.emplace_back(measure(core, bytes, page_sets));
+    if (worst == nullptr || row.ratio > worst->ratio) worst = &row;
+    std::printf("%10zu %12.1f %12.1f %8.3f\n", row.bytes, row.ours_ns, row.peer_ns, row.ratio);
   }
   core.set_sink(nullptr);
   const double replay = replay_ms();
   if (!json.empty()) write_json(json, rows, replay);
 
-  const bool pair_fits = worst->ratio() <= kBound && sink.live() == 0;
+  const bool pair_fits = worst->ratio <= kBound && sink.live() == 0;
   const bool replay_fits = replay >= 0 && replay < kReplayBoundMs;
   std::printf("%s allocate + free with the ledger on / %s: %.3f at %zu bytes, the worst (<= %.2f)\n",
-              pair_fits ? "PASS" : "FAIL", kPeer, worst->ratio(), worst->bytes, kBound);
+              pair_fits ? "PASS" : "FAIL", kPeer, worst->ratio, worst->bytes, kBound);
   std::printf("%s replay of 10,000 memory events: %.2f ms (< %.0f ms)\n",
               replay_fits ? "PASS" : "FAIL", replay, kReplayBoundMs);
   std::printf("allocator: %d of 2 requirements passed\n", pair_fits + replay_fits);

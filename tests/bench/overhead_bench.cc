@@ -55,7 +55,11 @@ std::map<std::string, double> measure(Op op, int batches) {
   std::map<std::string, double> best;
   for (int i = 0; i < batches; ++i) lower(best, "plain", batch(op, leaf));
   {
-    Session session({.budget = "64GiB", .store = false, .warmup_steps = kWarmupSteps});
+    lowtide::SessionOptions options;
+    options.budget = "64GiB";
+    options.store = false;
+    options.warmup_steps = kWarmupSteps;
+    Session session(options);
     for (int i = 0; i < batches; ++i) lower(best, "idle", batch(op, leaf));
     int enforced = 0;
     for (int i = 0; enforced < batches && i < 100 * batches; ++i) {

@@ -1,6 +1,6 @@
 // Peaks of a step from outside Lowtide: what was really allocated, counted by code that shares
-// nothing with the product. CPU: a decorator around whatever allocator torch has, and the kernel's
-// view of this process. CUDA: the native allocator's own counters.
+// nothing with the product. CPU: a decorator around whatever allocator torch has, and what Lowtide
+// maps from the system. CUDA: the native allocator's own counters.
 // Create it after the session (it decorates the allocator in use) and destroy it before.
 #pragma once
 

@@ -34,6 +34,8 @@ int run(const lowtide::demo::Options& options, RunLog& log) {
     return report(&log, 1, error.what());
   } catch (const lowtide::Error& error) {
     return report(&log, 2, error.message());
+  } catch (const c10::Error& error) {
+    return report(&log, 1, error.what_without_backtrace());
   } catch (const std::exception& error) {
     return report(&log, 1, error.what());
   }

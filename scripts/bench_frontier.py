@@ -349,7 +349,7 @@ def main():
             + ", ".join(sorted(path.name for path in folder.iterdir()))
         )
         smallest = smallest_budget(folder)
-        largest = first.peak("peak_reserved_bytes", "enforce")
+        largest = first["plan"]["predicted_peak_reserved_bytes"]
         bench.figure("plain_peak_reserved_bytes", plain.peak())
         bench.figure("smallest_reachable_bytes", smallest)
 

@@ -40,7 +40,7 @@ def lowest_limit(peak, reference, arguments, known_good, known_bad, resolution):
     return known_good
 
 
-def first_steps_ratio(budget, peak, rounds):
+def first_steps_ratio(budget, rounds):
     """CPU time of the first steps against plain ones, fresh processes in turn."""
     samples = {"plain": [], "budget": []}
     order = random.Random(1)
@@ -83,7 +83,7 @@ def judge_limits(bench, quick):
                 "exit 3",
                 limited.code == 3,
             )
-        ratio = first_steps_ratio(budget, peak, 3 if quick else 9) if run.code == 0 else None
+        ratio = first_steps_ratio(budget, 3 if quick else 9) if run.code == 0 else None
         first = run.steps[:FIRST]
         rows.append(
             [

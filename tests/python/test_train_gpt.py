@@ -31,6 +31,12 @@ def test_plain_training_is_a_function_of_the_seed():
     assert "parameters" in demolib.differences(first, other)
 
 
+def test_paced_run_takes_the_steps_of_a_whole_one():
+    whole = plain("--steps", 3)
+    with demolib.PacedRun("--no-lowtide", *SMALL) as run:
+        assert [run.step()["loss"] for _ in range(3)] == [step["loss"] for step in whole.steps]
+
+
 def test_loss_falls():
     losses = [float.fromhex(step["loss"]) for step in plain("--steps", 40, "--lr", 3e-3).steps]
     assert losses[-1] < 0.8 * losses[0]

@@ -46,12 +46,8 @@ constexpr Unit kTimeUnits[] = {
     {"h", 3'600'000'000'000},
 };
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 std::string lower(std::string_view text) {
   std::string result(text);

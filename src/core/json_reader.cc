@@ -15,9 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& json_of(const void* node) {
-  return *static_cast<const Json*>(node);
-}
+const Json& json_of(const void* node) { return *static_cast<const Json*>(node); }
 
 // Enough for a step of a million ops; a parsed value takes up to ~100 bytes, so a hostile file of
 // the largest size cannot ask for more memory than machines have.
@@ -163,9 +161,7 @@ JsonNode JsonNode::field(const char* name) const {
   return {document_, &*found};
 }
 
-bool JsonNode::is_null() const {
-  return json_of(json_).is_null();
-}
+bool JsonNode::is_null() const { return json_of(json_).is_null(); }
 
 size_t JsonNode::size() const {
   if (!json_of(json_).is_array()) fail("must be an array");
@@ -203,9 +199,7 @@ int32_t JsonNode::integer32(int32_t least) const {
   return static_cast<int32_t>(integer(least, INT32_MAX));
 }
 
-int32_t JsonNode::id_or_null() const {
-  return is_null() ? kNone : integer32();
-}
+int32_t JsonNode::id_or_null() const { return is_null() ? kNone : integer32(); }
 
 double JsonNode::number() const {
   const Json& json = json_of(json_);

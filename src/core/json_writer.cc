@@ -27,9 +27,7 @@ void JsonWriter::entry(std::string_view json) {
   ++entries_;
 }
 
-void JsonWriter::end_list() {
-  text_ += entries_ > 0 ? "\n]" : "]";
-}
+void JsonWriter::end_list() { text_ += entries_ > 0 ? "\n]" : "]"; }
 
 std::string JsonWriter::finish() && {
   text_ += "\n}\n";

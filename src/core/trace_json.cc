@@ -18,7 +18,7 @@ constexpr int kEventKinds = static_cast<int>(EventKind::release) + 1;
 
 struct FlagName {
   const char* name;
-  bool OpFlags::*flag;
+  bool OpFlags::* flag;
 };
 constexpr FlagName kFlags[] = {
     {"random", &OpFlags::random}, {"mutates", &OpFlags::mutates},
@@ -31,9 +31,7 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json id_json(int32_t id) {
-  return id == kNone ? Json(nullptr) : Json(id);
-}
+Json id_json(int32_t id) { return id == kNone ? Json(nullptr) : Json(id); }
 
 Json settings_json(const TraceSettings& s) {
   return {{"name", s.name},

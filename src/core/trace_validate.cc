@@ -262,8 +262,6 @@ class Validator {
 
 }  // namespace
 
-void Trace::validate() const {
-  Validator(*this).run();
-}
+void Trace::validate() const { Validator(*this).run(); }
 
 }  // namespace lowtide

@@ -14,12 +14,8 @@ namespace {
 
 using Read = std::function<void(const std::string&)>;
 
-void read_trace_text(const std::string& text) {
-  (void)trace_from_json(text, "a.json");
-}
-void read_plan_text(const std::string& text) {
-  (void)plan_from_json(text, "a.json");
-}
+void read_trace_text(const std::string& text) { (void)trace_from_json(text, "a.json"); }
+void read_plan_text(const std::string& text) { (void)plan_from_json(text, "a.json"); }
 
 // The refusal's text, "" when the text was accepted. Any other exception fails the test.
 std::string refusal(const Read& read, const std::string& text) {

@@ -42,9 +42,7 @@ TEST(ErrorTest, CheckThrowsInternalErrorAtTheLineOfTheCheck) {
   }
 }
 
-TEST(VersionTest, EqualsTheProjectVersion) {
-  EXPECT_STREQ(kVersion, LOWTIDE_PROJECT_VERSION);
-}
+TEST(VersionTest, EqualsTheProjectVersion) { EXPECT_STREQ(kVersion, LOWTIDE_PROJECT_VERSION); }
 
 }  // namespace
 }  // namespace lowtide

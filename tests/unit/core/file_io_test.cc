@@ -53,7 +53,7 @@ TEST_F(FileIoTest, WritesAndReadsBackAnyBytes) {
 
 TEST_F(FileIoTest, NewFilesObeyTheUmaskLikeAnyOther) {
   write_whole_file(folder_ / "f", "x");
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat((folder_ / "f").c_str(), &info), 0);
   const mode_t mask = ::umask(0);
   ::umask(mask);

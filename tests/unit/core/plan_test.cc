@@ -32,23 +32,13 @@ TEST(PlanTest, EachBrokenInvariantIsNamed) {
       {"budget_bytes", [](Plan& p) { p.budget_bytes = -1; }},
       {"account.rounding_bytes", [](Plan& p) { p.account.rounding_bytes = -1; }},
       {"decisions[0]: storage is negative",
-       [](Plan& p) {
-         p.decisions = {{kNone, Action::drop, true}};
-       }},
+       [](Plan& p) { p.decisions = {{kNone, Action::drop, true}}; }},
       {"decisions[1]: storages are not in rising order",
-       [](Plan& p) {
-         p.decisions = {{3, Action::drop, true}, {3, Action::drop, true}};
-       }},
-      {"decisions[0]: only dropped",
-       [](Plan& p) {
-         p.decisions = {{3, Action::save, true}};
-       }},
+       [](Plan& p) { p.decisions = {{3, Action::drop, true}, {3, Action::drop, true}}; }},
+      {"decisions[0]: only dropped", [](Plan& p) { p.decisions = {{3, Action::save, true}}; }},
       {"predicted.step_ns", [](Plan& p) { p.predicted.step_ns = -1; }},
       {"predicted.peak_event", [](Plan& p) { p.predicted.peak_event = -2; }},
-      {"predicted.live_at_peak[1]",
-       [](Plan& p) {
-         p.predicted.live_at_peak = {0, -1};
-       }},
+      {"predicted.live_at_peak[1]", [](Plan& p) { p.predicted.live_at_peak = {0, -1}; }},
       {"measured.compared", [](Plan& p) { p.measured.compared = -1; }},
       {"bound.lower_bound_ns", [](Plan& p) { p.bound.lower_bound_ns = -2; }},
       {"bound.gap", [](Plan& p) { p.bound.gap = std::numeric_limits<double>::quiet_NaN(); }},

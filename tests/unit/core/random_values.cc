@@ -146,9 +146,7 @@ int64_t pick(std::mt19937_64& random, int64_t least, int64_t most) {
   return least + static_cast<int64_t>(random() % span);
 }
 
-Trace random_trace(uint64_t seed, int forward_ops) {
-  return TraceBuilder(seed).build(forward_ops);
-}
+Trace random_trace(uint64_t seed, int forward_ops) { return TraceBuilder(seed).build(forward_ops); }
 
 Plan random_plan(uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -62,9 +62,7 @@ TEST_P(BrokenTraceTest, IsRefusedByName) {
 void add_event(Trace& t, size_t at, EventKind kind, int32_t id) {
   t.events.insert(t.events.begin() + static_cast<long>(at), {kind, id});
 }
-void remove_event(Trace& t, size_t at) {
-  t.events.erase(t.events.begin() + static_cast<long>(at));
-}
+void remove_event(Trace& t, size_t at) { t.events.erase(t.events.begin() + static_cast<long>(at)); }
 
 INSTANTIATE_TEST_SUITE_P(
     , BrokenTraceTest,
@@ -95,10 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                "storages[1]: all storages"},
         Broken{"WriterIsNoOp", [](Trace& damaged) { damaged.storages[1].writers = {2}; },
                "not an op"},
-        Broken{"WritersOutOfOrder",
-               [](Trace& damaged) {
-                 damaged.storages[1].writers = {0, 0};
-               },
+        Broken{"WritersOutOfOrder", [](Trace& damaged) { damaged.storages[1].writers = {0, 0}; },
                "order"},
         Broken{"NamelessOp", [](Trace& damaged) { damaged.ops[0].name.clear(); },
                "ops[0]: has no name"},
@@ -118,10 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
                "input"},
         Broken{"InputVersionTooHigh", [](Trace& damaged) { damaged.ops[1].inputs[0].version = 2; },
                "version"},
-        Broken{"ReadsItsOwnResult",
-               [](Trace& damaged) {
-                 damaged.ops[0].inputs = {{1, 1}};
-               },
+        Broken{"ReadsItsOwnResult", [](Trace& damaged) { damaged.ops[0].inputs = {{1, 1}}; },
                "written later"},
         Broken{"OutputIsNoStorage", [](Trace& damaged) { damaged.ops[0].outputs = {9}; }, "output"},
         Broken{"WriteIsNoStorage", [](Trace& damaged) { damaged.ops[0].writes = {9}; }, "writes"},
@@ -136,10 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                "resident"},
         Broken{"CreatorDoesNotCreate", [](Trace& damaged) { damaged.ops[0].outputs.clear(); },
                "create it"},
-        Broken{"WriterDoesNotWrite",
-               [](Trace& damaged) {
-                 damaged.storages[1].writers = {0, 1};
-               },
+        Broken{"WriterDoesNotWrite", [](Trace& damaged) { damaged.storages[1].writers = {0, 1}; },
                "write it"},
         Broken{"SaveOfNoStorage", [](Trace& damaged) { damaged.saves[0].storage = 2; },
                "saves[0]: storage"},
@@ -177,21 +166,13 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"AllocOfAResident",
                [](Trace& damaged) { add_event(damaged, 2, EventKind::alloc, 0); }, "alive"},
         Broken{"AllocTwice",
-               [](Trace& damaged) {
-                 damaged.events.push_back({EventKind::alloc, 1});
-               },
-               "second"},
-        Broken{"FreeTwice",
-               [](Trace& damaged) {
-                 damaged.events.push_back({EventKind::free, 1});
-               },
+               [](Trace& damaged) { damaged.events.push_back({EventKind::alloc, 1}); }, "second"},
+        Broken{"FreeTwice", [](Trace& damaged) { damaged.events.push_back({EventKind::free, 1}); },
                "not alive"},
         Broken{"StorageOutOfRange", [](Trace& damaged) { damaged.events[1].id = 2; },
                "does not exist"},
         Broken{"ReleaseOfTheDead",
-               [](Trace& damaged) {
-                 damaged.events.push_back({EventKind::release, 1});
-               },
+               [](Trace& damaged) { damaged.events.push_back({EventKind::release, 1}); },
                "events[11]: releases"},
         Broken{"PackTwice", [](Trace& damaged) { add_event(damaged, 4, EventKind::pack, 0); },
                "second time"},
@@ -201,9 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
                [](Trace& damaged) { std::swap(damaged.events[3], damaged.events[5]); },
                "before it is packed"},
         Broken{"UnpackAfterDrop",
-               [](Trace& damaged) {
-                 damaged.events.push_back({EventKind::unpack, 0});
-               },
+               [](Trace& damaged) { damaged.events.push_back({EventKind::unpack, 0}); },
                "after it was dropped"},
         Broken{"UnpackOfTheDead", [](Trace& damaged) { add_event(damaged, 5, EventKind::free, 1); },
                "unpacks a storage"},

@@ -31,6 +31,12 @@ at::Tensor Geometry::view_of(c10::intrusive_ptr<c10::StorageImpl> storage) const
   return tensor;
 }
 
+at::Tensor Geometry::without_bytes() const {
+  return view_of(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                       c10::DataPtr(nullptr, device), nullptr,
+                                                       /*resizable=*/false));
+}
+
 bool Geometry::dense() const {
   // Dimensions in the order of their strides must tile the range without a gap.
   c10::SmallVector<std::pair<int64_t, int64_t>, 5> dimensions;  // stride, size

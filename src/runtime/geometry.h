@@ -24,6 +24,8 @@ struct Geometry {
   void assign(const at::Tensor& tensor);
   // A fresh tensor without autograd history over `storage`.
   [[nodiscard]] at::Tensor view_of(c10::intrusive_ptr<c10::StorageImpl> storage) const;
+  // Of this shape, dtype and device, but without bytes: for ops that read metadata only.
+  [[nodiscard]] at::Tensor without_bytes() const;
   // True where the tensor covers a gap-free range of its storage.
   [[nodiscard]] bool dense() const;
 };

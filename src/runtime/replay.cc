@@ -178,9 +178,7 @@ class Replay {
 
   at::Tensor argument_tensor(const OpRecord& record, const TensorRef& ref) {
     if (ref.kind == RefKind::shape_only) {
-      return ref.geometry.view_of(c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, ref.geometry.device),
-          nullptr, true));
+      return ref.geometry.without_bytes();
     }
     StoragePtr storage = resolve(record, ref);
     if (ref.kind == RefKind::external && ref.written) {

@@ -196,7 +196,7 @@ void SavedHolder::check_version() const {
   std::ostringstream message;
   message << "one of the variables needed for gradient computation has been modified by an inplace "
              "operation: ["
-          << geometry_.view_of({}).toString() << " " << c10::IntArrayRef(geometry_.sizes) << "]";
+          << geometry_.without_bytes().toString() << " " << c10::IntArrayRef(geometry_.sizes) << "]";
   if (node_ != nullptr) {
     message << ", which is output " << output_nr_ << " of " << node_->name() << ",";
   }

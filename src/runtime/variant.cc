@@ -115,8 +115,9 @@ std::vector<std::pair<int32_t, int32_t>> Variant::droppable() const {
       all.push_back({static_cast<StorageId>(i), Action::drop, true});
     }
   }
+  const PlanIndex index(*trace_, all);
   std::vector<std::pair<int32_t, int32_t>> result;
-  for (const auto& [ordinal, planned] : PlanIndex(*trace_, all).drops()) {
+  for (const auto& [ordinal, planned] : index.drops()) {
     result.emplace_back(ordinal, planned.output);
   }
   return result;

@@ -1,7 +1,7 @@
 // Where a caching core gets its memory: the machine's real allocator behind four calls.
 //
-// Thread safety: the core calls a backend under its own mutex; a backend used by one core needs none.
-// Nothing is thrown: failure is a null pointer.
+// Thread safety: the core calls a backend under its own lock; a backend used by one core needs
+// none. Nothing is thrown: failure is a null pointer.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,14 @@ namespace lowtide::hooks {
 class Backend {
  public:
   virtual ~Backend() = default;
-  // `bytes` is a multiple of granularity(); the result is aligned to alignment(). Null when out of memory.
+  // `bytes` is a multiple of granularity(); the result is aligned to alignment(). Null when out of
+  // memory.
   virtual void* acquire(size_t bytes) noexcept = 0;
   virtual void give_back(void* base, size_t bytes) noexcept = 0;
-  // Segment sizes are multiples of this (a page on the CPU).
+  // Segment sizes are multiples of this (a page on the CPU). Divides 64 KiB.
   [[nodiscard]] virtual size_t granularity() const noexcept = 0;
-  // Every segment base is aligned to this; at least 64 KiB (small blocks find their slab by masking).
+  // Every segment base is aligned to this, a multiple of 64 KiB: a block finds its segment by
+  // masking.
   [[nodiscard]] virtual size_t alignment() const noexcept = 0;
   [[nodiscard]] virtual const char* name() const noexcept = 0;
 };

@@ -43,8 +43,8 @@ class CpuBackend final : public Backend {
   void* acquire(size_t bytes) noexcept override {
     void* base = nullptr;
     // The kernel honours a free hint, so the place below the last mapping costs one call.
-    if (lowest_ > bytes + kAlignment) {
-      const uintptr_t wanted = (lowest_ - bytes) / kAlignment * kAlignment;
+    if (last_ > bytes + kAlignment) {
+      const uintptr_t wanted = (last_ - bytes) / kAlignment * kAlignment;
       // A wish, checked below: not an address that is dereferenced.
       void* const hint = reinterpret_cast<void*>(wanted);  // NOLINT(performance-no-int-to-ptr)
       base = map(hint, bytes, PROT_READ | PROT_WRITE, 0);
@@ -54,7 +54,7 @@ class CpuBackend final : public Backend {
       }
     }
     if (base == nullptr) base = map_aligned(bytes);
-    if (base != nullptr) lowest_ = address_of(base);
+    if (base != nullptr) last_ = address_of(base);
     return base;
   }
 
@@ -64,7 +64,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] const char* name() const noexcept override { return "cpu"; }
 
  private:
-  uintptr_t lowest_ = 0;  // base of the last mapping; 0 = none yet
+  uintptr_t last_ = 0;  // base of the last mapping; 0 = none yet
 };
 
 }  // namespace

@@ -10,9 +10,9 @@ namespace lowtide::hooks {
 
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend();
 
-// Counts instead of allocating: hands out made-up addresses of the same granularity and alignment.
-// The memory must not be touched... small slabs keep their headers outside for this reason: a core
-// over a counting backend never dereferences block memory. Used to replay an allocation sequence.
+// Counts instead of allocating: hands out made-up addresses of the same granularity and alignment,
+// which nobody may touch (a core never touches what it hands out). Used to replay an allocation
+// sequence.
 [[nodiscard]] std::unique_ptr<Backend> make_counting_backend(size_t granularity = 4096);
 
 }  // namespace lowtide::hooks

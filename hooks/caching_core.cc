@@ -194,8 +194,7 @@ void CachingCore::Impl::ask_for_room(std::unique_lock<LightLock>& lock, size_t b
   if (handled_core != nullptr) return;
   const auto growth = static_cast<int64_t>(segment_bytes_for(bytes));
   while (handler.get() != nullptr && growth <= limit) {
-    const int64_t need =
-        miss == Miss::limit ? stats.reserved.current + growth - limit : growth;
+    const int64_t need = miss == Miss::limit ? stats.reserved.current + growth - limit : growth;
     PressureHandler* const asked = handler.get();
     handler.enter();
     lock.unlock();
@@ -213,9 +212,9 @@ void CachingCore::Impl::ask_for_room(std::unique_lock<LightLock>& lock, size_t b
 
 CachingCore::CachingCore(std::unique_ptr<Backend> backend)
     : impl_(std::make_unique<Impl>(std::move(backend))) {
-  LOWTIDE_CHECK(impl_->backend->alignment() % kSlabBytes == 0 &&
-                    kSlabBytes % impl_->granularity == 0,
-                std::string("backend ") + impl_->backend->name() + " cannot serve 64 KiB slabs");
+  LOWTIDE_CHECK(
+      impl_->backend->alignment() % kSlabBytes == 0 && kSlabBytes % impl_->granularity == 0,
+      std::string("backend ") + impl_->backend->name() + " cannot serve 64 KiB slabs");
   add_fork_guarded(impl_.get());
 }
 
@@ -234,7 +233,8 @@ void* CachingCore::allocate(size_t bytes) noexcept {
   Grant grant;
   if (bytes <= kMaxRequest) [[likely]] {
     const Miss miss = core.take(bytes, grant);
-    if (miss != Miss::none) [[unlikely]] core.ask_for_room(lock, bytes, miss, grant);
+    if (miss != Miss::none) [[unlikely]]
+      core.ask_for_room(lock, bytes, miss, grant);
   }
   if (grant.block == nullptr) [[unlikely]] {
     ++core.stats.failures;
@@ -284,8 +284,8 @@ void CachingCore::free(void* block) noexcept {
     // The block is nobody's now but not available either: the sink hears of the free first.
     core.sink.enter();
     lock.unlock();
-    sink->on_free({sequence, block, static_cast<int64_t>(requested),
-                   static_cast<int64_t>(rounded), current_op()});
+    sink->on_free({sequence, block, static_cast<int64_t>(requested), static_cast<int64_t>(rounded),
+                   current_op()});
     lock.lock();
     core.sink.leave();
   }

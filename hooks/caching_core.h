@@ -12,11 +12,11 @@
 // cached segment at most 1/16 larger (its whole size counts as rounded). Under a budget every large
 // block costs exactly what was asked for, rounded: that is what makes its peak predictable.
 //
-// Growth rule. A miss that would lift reserved above `reserved_target()` first gives cached segments
-// back (oldest first); so reserved stays at the target while live bytes allow it. A miss that would
-// cross `limit()` does the same, then asks the pressure handler, then fails. Both count reserved
-// bytes. The rule is deterministic: the same sequence over any backend of the same granularity gives
-// the same reserved peak (the planner relies on it).
+// Growth rule. A miss that would lift reserved above `reserved_target()` first gives cached
+// segments back (oldest first); so reserved stays at the target while live bytes allow it. A miss
+// that would cross `limit()` does the same, then asks the pressure handler, then fails. Both count
+// reserved bytes. The rule is deterministic: the same sequence over any backend of the same
+// granularity gives the same reserved peak (the planner relies on it).
 //
 // Thread safety: all calls, from any thread. The pressure handler and sink run without the core's
 // mutex and may free blocks of this core; allocations made inside the handler do not recurse into
@@ -34,7 +34,7 @@
 
 namespace lowtide::hooks {
 
-struct Counter {                 // bytes (or calls)
+struct Counter {  // bytes (or calls)
   int64_t current = 0;
   int64_t peak = 0;
 };
@@ -49,9 +49,9 @@ struct CoreStats {
   int64_t free_calls = 0;        // that ended one; alloc_calls - free_calls = live blocks
   int64_t segment_acquires = 0;  // backend calls
   int64_t segment_returns = 0;
-  int64_t limit_hits = 0;        // times the ladder was entered because of limit()
-  int64_t pressure_bytes = 0;    // bytes the pressure handler said it freed
-  int64_t failures = 0;          // allocations that returned null
+  int64_t limit_hits = 0;      // times the ladder was entered because of limit()
+  int64_t pressure_bytes = 0;  // bytes the pressure handler said it freed
+  int64_t failures = 0;        // allocations that returned null
 };
 
 // Frees live memory on demand. `need_bytes`: by how much reserved + request exceeds the limit after
@@ -90,13 +90,13 @@ class CachingCore {
   // Gives all cached segments back (empty slabs included). Returns bytes.
   int64_t trim() noexcept;
 
-  void set_limit(int64_t reserved_bytes) noexcept;            // kNoLimit = none
+  void set_limit(int64_t reserved_bytes) noexcept;  // kNoLimit = none
   [[nodiscard]] int64_t limit() const noexcept;
   void set_reserved_target(int64_t reserved_bytes) noexcept;  // kNoLimit = cache freely (default)
   [[nodiscard]] int64_t reserved_target() const noexcept;
-  // Handler and sink are not owned; null = none. Both calls return when no other thread is inside the
-  // one that was replaced, which may then be destroyed. REQUIRES: the caller holds no lock that the
-  // replaced one takes; set_sink() is not called from inside a sink.
+  // Handler and sink are not owned; null = none. Both calls return when no other thread is inside
+  // the one that was replaced, which may then be destroyed. REQUIRES: the caller holds no lock that
+  // the replaced one takes; set_sink() is not called from inside a sink.
   void set_pressure_handler(PressureHandler* handler) noexcept;
   void set_sink(LedgerSink* sink) noexcept;
   [[nodiscard]] int64_t invalid_frees() const noexcept;

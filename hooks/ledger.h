@@ -2,8 +2,8 @@
 //
 // A `LedgerSink` receives every allocation and free of a caching core while it is attached, in the
 // order they happened, from the thread that made them, outside the core's mutex for allocs and
-// *before* the block can be handed out again for frees. Sinks are noexcept. The op that is running is
-// a thread-local set by capture (`ScopedOp`), readable by anybody on that thread.
+// *before* the block can be handed out again for frees. Sinks are noexcept. The op that is running
+// is a thread-local set by capture (`ScopedOp`), readable by anybody on that thread.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 namespace lowtide::hooks {
 
 struct MemoryEvent {
-  uint64_t sequence = 0;        // 1, 2, 3, ... per core
+  uint64_t sequence = 0;  // 1, 2, 3, ... per core
   void* address = nullptr;
   int64_t requested_bytes = 0;
   int64_t rounded_bytes = 0;
-  int32_t op = -1;              // current_op() of the thread
+  int32_t op = -1;  // current_op() of the thread
 };
 
 class LedgerSink {

@@ -1,7 +1,8 @@
-// A mutex for sections of a few dozen instructions: one atomic exchange to lock, one store to unlock,
-// and as long as the process has a single thread two stores (the C library's malloc goes as far).
-// A waiter spins, then yields, then sleeps in short naps, so a holder that lost the processor gets
-// it back. Not fair, not recursive. Meets Lockable: std::lock_guard and std::unique_lock take it.
+// A mutex for sections of a few dozen instructions: one atomic exchange to lock, one store to
+// unlock, and as long as the process has a single thread two stores (the C library's malloc goes as
+// far). A waiter spins, then yields, then sleeps in short naps, so a holder that lost the processor
+// gets it back. Not fair, not recursive. Meets Lockable: std::lock_guard and std::unique_lock take
+// it.
 #pragma once
 
 #include <sys/single_threaded.h>

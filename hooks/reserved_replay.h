@@ -2,9 +2,9 @@
 // that gives its cache back before it grows. The core is the real one over a counting backend, so
 // a prediction made here and a run share their rounding, slabs and growth rule.
 //
-// Pure: no memory is touched, calls are independent and deterministic, thread-safe. About 0.1 us per
-// event. Throws InvalidInput naming the event when the sequence is not one (a block allocated twice,
-// a free of what is not live, zero bytes).
+// Pure: no memory is touched, calls are independent and deterministic, thread-safe. About 0.1 us
+// per event. Throws InvalidInput naming the event when the sequence is not one (a block allocated
+// twice, a free of what is not live, zero bytes).
 #pragma once
 
 #include <cstddef>

@@ -26,10 +26,10 @@ constexpr c10::DeviceType kCpu = c10::DeviceType::CPU;
 // Everything lives until the process ends: a tensor may outlive main.
 struct State {
   CachingCore core{make_cpu_backend()};
-  std::mutex mutex;                      // of what is below
+  std::mutex mutex;  // of what is below
   std::function<std::string()> account;
   c10::Allocator* previous = nullptr;
-  uint8_t priority = 0;                  // at which ours went in
+  uint8_t priority = 0;  // at which ours went in
   int installs = 0;
 };
 
@@ -67,13 +67,12 @@ void fill_for_debugging(void* block, size_t bytes) {
       static_cast<int64_t>(std::min<size_t>(bytes, std::numeric_limits<int64_t>::max()));
   c10::reportOutOfMemoryToProfiler(request, static_cast<size_t>(stats.requested.current),
                                    static_cast<size_t>(stats.reserved.current), kCpu);
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "Lowtide: cannot allocate ", format_bytes(request), " (", bytes,
-      " bytes) on the CPU. budget ",
-      limit == CachingCore::kNoLimit ? std::string("none") : format_bytes(limit), ", live ",
-      format_bytes(stats.rounded.current), " in ", stats.blocks.current, " blocks, reserved ",
-      format_bytes(stats.reserved.current), ", cached ", format_bytes(stats.cached),
-      extra.empty() ? "" : ". ", extra);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "Lowtide: cannot allocate ", format_bytes(request),
+                   " (", bytes, " bytes) on the CPU. budget ",
+                   limit == CachingCore::kNoLimit ? std::string("none") : format_bytes(limit),
+                   ", live ", format_bytes(stats.rounded.current), " in ", stats.blocks.current,
+                   " blocks, reserved ", format_bytes(stats.reserved.current), ", cached ",
+                   format_bytes(stats.cached), extra.empty() ? "" : ". ", extra);
 }
 
 void free_block(void* block) {
@@ -93,9 +92,11 @@ class CpuAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, kCpu};
     void* const block = state().core.allocate(bytes);
-    if (block == nullptr) [[unlikely]] throw_out_of_memory(bytes);
+    if (block == nullptr) [[unlikely]]
+      throw_out_of_memory(bytes);
     fill_for_debugging(block, bytes);
-    if (c10::memoryProfilingEnabled()) [[unlikely]] report(block, static_cast<int64_t>(bytes));
+    if (c10::memoryProfilingEnabled()) [[unlikely]]
+      report(block, static_cast<int64_t>(bytes));
     return {block, block, &free_block, kCpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
@@ -114,8 +115,7 @@ CpuAllocator& allocator() {
 uint8_t set_torch_allocator(c10::Allocator* wanted, uint8_t priority) {
   for (;; ++priority) {
     c10::SetAllocator(kCpu, wanted, priority);
-    if (priority == std::numeric_limits<uint8_t>::max() ||
-        c10::GetAllocator(kCpu) == wanted) {
+    if (priority == std::numeric_limits<uint8_t>::max() || c10::GetAllocator(kCpu) == wanted) {
       return priority;
     }
   }

@@ -18,9 +18,9 @@ namespace lowtide::hooks {
 
 class TorchCpuAllocator {
  public:
-  static CachingCore& core();              // created on first use
-  static void install();                   // idempotent; counts nested installs
-  static void uninstall() noexcept;        // puts the previous allocator back at the last one
+  static CachingCore& core();        // created on first use
+  static void install();             // idempotent; counts nested installs
+  static void uninstall() noexcept;  // puts the previous allocator back at the last one
   [[nodiscard]] static bool installed() noexcept;
   // Extra text for the out-of-memory error ("largest holders: ..."); called on the failing thread.
   static void set_account(std::function<std::string()> account);

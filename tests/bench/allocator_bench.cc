@@ -1,13 +1,13 @@
 // Allocate + free against torch's own CPU allocation, size by size, interleaved.
 //
 // Ours runs with a ledger sink attached, as in a probe. The peer is c10::alloc_cpu / free_cpu where
-// torch is built in, else posix_memalign / free at 64 bytes, which is what it does. One byte per page
-// is touched, so that memory that is fetched anew from the system is paid for. Of each size the
-// fastest of 480 batches of thread CPU time counts. Every 3 batches both give their memory back to
-// the system (untimed) and start on other pages. From 1 MiB on the cache sets on which those pages
-// happen to lie decide more (up to 20 %) than the allocator: there the median over the 160 sets of
-// pages of ours / peer is the ratio, not that of two lucky minima.
-// Then, for the record, one replay of 10,000 events of a step (hooks/reserved_replay.h).
+// torch is built in, else posix_memalign / free at 64 bytes, which is what it does. One byte per
+// page is touched, so that memory that is fetched anew from the system is paid for. Of each size
+// the fastest of 480 batches of thread CPU time counts. Every 3 batches both give their memory back
+// to the system (untimed) and start on other pages. From 1 MiB on the cache sets on which those
+// pages happen to lie decide more (up to 20 %) than the allocator: there the median over the 160
+// sets of pages of ours / peer is the ratio, not that of two lucky minima. Then, for the record,
+// one replay of 10,000 events of a step (hooks/reserved_replay.h).
 //
 //   allocator_bench [--quick] [--json FILE]    exit 1: a requirement failed
 #include <malloc.h>
@@ -129,7 +129,7 @@ double replay_ms() {
   std::vector<lowtide::hooks::ReplayEvent> live;
   for (int32_t i = 0; i < 5000; ++i) {
     const auto bytes = static_cast<int64_t>(random() % 3 == 0 ? 1 + random() % 9000
-                                                             : 4 * (1 + random() % 500'000));
+                                                              : 4 * (1 + random() % 500'000));
     live.push_back({i, bytes});
     events.push_back(live.back());
     if (i % 8 != 0) continue;
@@ -192,8 +192,9 @@ int main(int argc, char** argv) {
 
   const bool pair_fits = worst->ratio <= kBound && sink.live() == 0;
   const bool replay_fits = replay >= 0 && replay < kReplayBoundMs;
-  std::printf("%s allocate + free with the ledger on / %s: %.3f at %zu bytes, the worst (<= %.2f)\n",
-              pair_fits ? "PASS" : "FAIL", kPeer, worst->ratio, worst->bytes, kBound);
+  std::printf(
+      "%s allocate + free with the ledger on / %s: %.3f at %zu bytes, the worst (<= %.2f)\n",
+      pair_fits ? "PASS" : "FAIL", kPeer, worst->ratio, worst->bytes, kBound);
   std::printf("%s replay of 10,000 memory events: %.2f ms (< %.0f ms)\n",
               replay_fits ? "PASS" : "FAIL", replay, kReplayBoundMs);
   std::printf("allocator: %d of 2 requirements passed\n", pair_fits + replay_fits);

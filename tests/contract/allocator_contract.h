@@ -1,6 +1,6 @@
 // What every caching core must do, whatever backend it stands on. A backend's own file defines
-// a type with `static std::unique_ptr<hooks::Backend> make()` and `static constexpr bool kTouchable`
-// (its memory may be written to) and instantiates the suite with it.
+// a type with `static std::unique_ptr<hooks::Backend> make()` and `static constexpr bool
+// kTouchable` (its memory may be written to) and instantiates the suite with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -93,10 +93,14 @@ TYPED_TEST_SUITE_P(AllocatorContract);
 // Sizes as a training step has them: mostly small, some large, each often repeated.
 inline size_t random_size(std::mt19937& random) {
   switch (random() % 4) {
-    case 0: return 1 + random() % 512;
-    case 1: return 1 + random() % (16 * 1024);
-    case 2: return 4096 * (1 + random() % 64);
-    default: return 1 + random() % (2 * kMiB);
+    case 0:
+      return 1 + random() % 512;
+    case 1:
+      return 1 + random() % (16 * 1024);
+    case 2:
+      return 4096 * (1 + random() % 64);
+    default:
+      return 1 + random() % (2 * kMiB);
   }
 }
 
@@ -620,16 +624,18 @@ TYPED_TEST_P(AllocatorContract, ThreadsShareOneCore) {
   EXPECT_EQ(this->core.invalid_frees(), 0);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(
-    AllocatorContract, AlignsEveryBlockTo64Bytes, LiveBlocksNeverOverlap, AFreedBlockIsUsedAgain,
-    StatisticsAgreeWithAShadowToTheByte, ReservedIsExactForLargeBlocks,
-    PeaksStartAgainFromWhatIsLive, EmptySlabsAreGivenBack, AnEmptySlabServesAnotherSize,
-    FewHalfEmptySlabs, NearSizesShareSegmentsOnlyWithoutABudget, TheLimitIsNeverCrossed,
-    TheCacheGoesBeforeAnybodyIsAsked, TheHandlerIsAskedUntilItFits, FailsWhenNothingIsLeftToFree,
-    WhatCanNeverFitEvictsNothing, AnAllocationInsideTheHandlerDoesNotAskAgain,
-    ReservedStaysAtTheTargetWhileLiveBytesAllowIt, LoweringLimitOrTargetGivesTheCacheBackAtOnce,
-    ZeroAndHugeRequestsGiveNull, InvalidFreesAreCountedAndIgnored, TheSinkHearsEverythingInOrder,
-    AFreeIsReportedBeforeTheBlockIsAvailable,
-    TheSameSequenceGivesTheSameStatisticsOnAnyBackend, ThreadsShareOneCore);
+REGISTER_TYPED_TEST_SUITE_P(AllocatorContract, AlignsEveryBlockTo64Bytes, LiveBlocksNeverOverlap,
+                            AFreedBlockIsUsedAgain, StatisticsAgreeWithAShadowToTheByte,
+                            ReservedIsExactForLargeBlocks, PeaksStartAgainFromWhatIsLive,
+                            EmptySlabsAreGivenBack, AnEmptySlabServesAnotherSize, FewHalfEmptySlabs,
+                            NearSizesShareSegmentsOnlyWithoutABudget, TheLimitIsNeverCrossed,
+                            TheCacheGoesBeforeAnybodyIsAsked, TheHandlerIsAskedUntilItFits,
+                            FailsWhenNothingIsLeftToFree, WhatCanNeverFitEvictsNothing,
+                            AnAllocationInsideTheHandlerDoesNotAskAgain,
+                            ReservedStaysAtTheTargetWhileLiveBytesAllowIt,
+                            LoweringLimitOrTargetGivesTheCacheBackAtOnce,
+                            ZeroAndHugeRequestsGiveNull, InvalidFreesAreCountedAndIgnored,
+                            TheSinkHearsEverythingInOrder, AFreeIsReportedBeforeTheBlockIsAvailable,
+                            TheSameSequenceGivesTheSameStatisticsOnAnyBackend, ThreadsShareOneCore);
 
 }  // namespace lowtide::hooks

@@ -2,9 +2,9 @@
 // place, adds the bytes asked for, takes them off when a block dies. Shares no code with hooks/, so
 // that the product's own figures can be judged by it.
 //
-// Create it after a session (it then wraps Lowtide's allocator) or around a plain program; destroy it
-// before the session. Its books are static: blocks may outlive it. Create and destroy it while no
-// other thread allocates; in between all threads may. Bytes are requested bytes.
+// Create it after a session (it then wraps Lowtide's allocator) or around a plain program; destroy
+// it before the session. Its books are static: blocks may outlive it. Create and destroy it while
+// no other thread allocates; in between all threads may. Bytes are requested bytes.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -47,8 +47,7 @@ void forget(uintptr_t begin, uintptr_t end) {
       continue;
     }
     it = counted.erase(it);
-    books().bytes.current -=
-        static_cast<int64_t>(std::min(high, end) - std::max(low, begin));
+    books().bytes.current -= static_cast<int64_t>(std::min(high, end) - std::max(low, begin));
     if (low < begin) counted.emplace(low, begin);
     if (end < high) counted.emplace(end, high);
   }

@@ -138,8 +138,8 @@ TEST(CachingCore, AReplacedHandlerFromInsideItselfDoesNotWaitForItself) {
   EXPECT_EQ(core.allocate(kMiB), nullptr);
 }
 
-// Threads allocate at the limit; a handler frees what they offer; sinks and handlers are replaced and
-// sinks destroyed all the time.
+// Threads allocate at the limit; a handler frees what they offer; sinks and handlers are replaced
+// and sinks destroyed all the time.
 TEST(CachingCoreStress, CallbacksComeAndGoWhileThreadsAllocate) {
   class Sink final : public LedgerSink {
    public:

@@ -18,8 +18,8 @@ constexpr int64_t kMiB = 1 << 20;
 TEST(ReservedReplay, NothingCostsNothing) { EXPECT_EQ(replay_reserved_peak({}), 0); }
 
 TEST(ReservedReplay, LargeBlocksCostTheirPagesAtTheirWorstInstant) {
-  const std::vector<ReplayEvent> events = {
-      {1, 2 * kMiB}, {2, kMiB + 1}, {1, -2 * kMiB}, {3, kMiB}, {2, -(kMiB + 1)}, {3, -kMiB}};
+  const std::vector<ReplayEvent> events = {{1, 2 * kMiB}, {2, kMiB + 1},    {1, -2 * kMiB},
+                                           {3, kMiB},     {2, -(kMiB + 1)}, {3, -kMiB}};
   const ReplayPeaks peaks = replay_peaks(events);
   EXPECT_EQ(peaks.requested_bytes, 3 * kMiB + 1);
   EXPECT_EQ(peaks.rounded_bytes, 3 * kMiB + 4096);
@@ -71,7 +71,8 @@ std::vector<ReplayEvent> random_step(uint32_t seed, int events, int32_t first_bl
   std::vector<ReplayEvent> live;
   int32_t next = first_block;
   while (static_cast<int>(step.size()) < events) {
-    const bool grow = static_cast<int>(step.size()) < events / 2 ? random() % 4 != 0 : random() % 4 == 0;
+    const bool grow =
+        static_cast<int>(step.size()) < events / 2 ? random() % 4 != 0 : random() % 4 == 0;
     if (live.empty() || grow) {
       const int64_t bytes = random() % 3 == 0 ? 1 + random() % 9000 : 4 * (1 + random() % 500'000);
       live.push_back({next++, bytes});

@@ -130,8 +130,8 @@ TEST_F(TorchCpuAllocatorTest, OutOfMemoryIsTorchsErrorWithTheWholeAccount) {
     ADD_FAILURE() << "1.5 MiB fit beside 1 MiB in 2 MiB";
   } catch (const c10::OutOfMemoryError& error) {
     const std::string text = error.what_without_backtrace();
-    for (const char* part : {"1.5", "1572864 bytes", "budget 2", "live 1", "cached 0",
-                             "largest holder: embedding"}) {
+    for (const char* part :
+         {"1.5", "1572864 bytes", "budget 2", "live 1", "cached 0", "largest holder: embedding"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
     }
   }

@@ -37,6 +37,10 @@ namespace lowtide::hooks {
 struct Counter {  // bytes (or calls)
   int64_t current = 0;
   int64_t peak = 0;
+  void add(int64_t amount) noexcept {
+    current += amount;
+    if (current > peak) peak = current;
+  }
 };
 
 struct CoreStats {

@@ -107,7 +107,7 @@ class Walkthrough {
     }
     std::map<StorageId, OpId> last_touch;
     for (const OpId op : ops) {
-      for (const StorageRef& input : missing_inputs(op)) last_touch[input.storage] = op;
+      for (const StorageRef& input : rebuildable_inputs(op)) last_touch[input.storage] = op;
       for (const StorageId s : written_by(op)) last_touch[s] = op;
     }
 
@@ -115,13 +115,7 @@ class Walkthrough {
     std::set<StorageId> kept;
     for (const OpId op : ops) {
       recompute_ns_ += trace_.ops[op].host_ns + trace_.ops[op].device_ns;
-      for (const StorageId s : run_allocations(op)) {
-        if (wanted.count(s) == 1) {
-          buffers[s] = 0;
-        } else {
-          live_ -= trace_.storages[s].bytes;
-        }
-      }
+      for (const StorageId s : run_allocations(op)) buffers[s] = 0;
       for (const StorageId s : written_by(op)) {
         if (buffers.count(s) == 1) ++buffers[s];
       }
@@ -200,18 +194,25 @@ class Walkthrough {
     return written;
   }
 
-  // States this op needs that are not in memory as they are. Includes what it writes over.
-  std::vector<StorageRef> missing_inputs(OpId op) {
-    std::vector<StorageRef> refs = trace_.ops[op].inputs;
+  // States of created storages that this op needs, and what it writes over.
+  std::vector<StorageRef> rebuildable_inputs(OpId op) const {
+    std::vector<StorageRef> refs;
+    for (const StorageRef& ref : trace_.ops[op].inputs) {
+      if (ref.version > 0 && is_created(ref.storage)) refs.push_back(ref);
+    }
     for (const StorageId s : trace_.ops[op].writes) {
       if (!is_writer(op, s)) continue;
       const auto& writers = trace_.storages[s].writers;
       const auto position = std::find(writers.begin(), writers.end(), op) - writers.begin();
-      refs.push_back({s, static_cast<int32_t>(position)});
+      if (position > 0) refs.push_back({s, static_cast<int32_t>(position)});
     }
+    return refs;
+  }
+
+  // Those that are not in memory as they are.
+  std::vector<StorageRef> missing_inputs(OpId op) {
     std::vector<StorageRef> missing;
-    for (const StorageRef& ref : refs) {
-      if (ref.version == 0 || !is_created(ref.storage)) continue;
+    for (const StorageRef& ref : rebuildable_inputs(op)) {
       if (present_.count(ref.storage) == 1 && content_[ref.storage] == ref.version) continue;
       missing.push_back(ref);
     }

@@ -186,10 +186,9 @@ class Walk {
       }
     }
     std::sort(scratch_.ops.begin(), scratch_.ops.end());
+    // A replay lets go of a buffer after the last op that reads the storage, at whatever version.
     for (const OpId op : scratch_.ops) {
-      for (const StorageRef& ref : problem_.reads(op)) {
-        if (!live_at(ref)) scratch_.needs[at(ref.storage)].last_use = op;
-      }
+      for (const StorageRef& ref : problem_.reads(op)) need(ref.storage, 0).last_use = op;
     }
     for (const OpId op : scratch_.ops) run_op(op, target);
 
@@ -203,7 +202,7 @@ class Walk {
     return st.present && st.content == ref.version;
   }
 
-  void need(StorageId s, int32_t version) {
+  Need& need(StorageId s, int32_t version) {
     Need& n = scratch_.needs[at(s)];
     if (n.epoch != scratch_.epoch) n = {.epoch = scratch_.epoch};
     const auto& writers = problem_.trace().storages[at(s)].writers;
@@ -213,6 +212,7 @@ class Walk {
       scratch_.op_epoch[at(op)] = scratch_.epoch;
       scratch_.ops.push_back(op);
     }
+    return n;
   }
 
   void run_op(OpId op, StorageId target) {
@@ -226,14 +226,14 @@ class Walk {
     }
     for (const StorageId s : problem_.outputs(op)) {
       Need& n = scratch_.needs[at(s)];
-      if (n.epoch == scratch_.epoch) {
-        n.buffer = true;
-      } else {
-        release(s, n.block);  // nobody asked for this output
+      // An output that this replay does not read: its last use is its creation.
+      if (n.epoch != scratch_.epoch) {
+        n = {.epoch = scratch_.epoch, .last_use = op, .block = n.block};
       }
+      n.buffer = true;
     }
     for (const StorageId s : problem_.writes(op)) ++scratch_.needs[at(s)].written;
-    for (const StorageId s : problem_.writes(op)) settle(s, op, target);
+    for (const StorageId s : problem_.outputs(op)) settle(s, op, target);
     for (const StorageRef& ref : problem_.reads(op)) settle(ref.storage, op, target);
   }
 

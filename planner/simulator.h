@@ -10,9 +10,10 @@
 // into the same rebuilt storage (no new bytes). A replay that needs an *older* version of a present
 // storage rebuilds it beside the live one, and frees it at its last use in the replay.
 //
-// An output of a replayed op that nothing in the replay needs is freed as the op ends. A kept value
-// also dies when its last save is dropped, unless something is reading it. `workspace_bytes` is not
-// added: the temporaries are in the slice.
+// An output of a replayed op that nothing in the replay needs is freed as the op ends, unless its
+// saves keep it like any other rebuilt storage. A kept value also dies when its last save is
+// dropped, unless something is reading it. `workspace_bytes` is not added: the temporaries are in
+// the slice.
 //
 // `simulate` is O(events + replayed ops); deterministic; const on the trace. It reuses scratch
 // memory: one Simulator per thread. The trace must outlive it.

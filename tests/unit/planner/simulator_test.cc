@@ -271,7 +271,7 @@ TEST(Simulator, UnneededOutputOfAReplayedOpIsFreedAtItsEnd) {
   EXPECT_EQ(simulate(b.finish(), {drop(pair[0])}).peak_requested_bytes, 100 + 1600);
 }
 
-TEST(Simulator, SavedSecondOutputIsReplayedForItsOwnUnpack) {
+TEST(Simulator, SavedSecondOutputIsKeptByItsSavesThoughNobodyAskedForIt) {
   TraceBuilder b;
   const StorageId w = b.resident(100);
   const auto pair = b.op({.ns = 10, .reads = {w}, .creates = {1000, 600}});
@@ -279,11 +279,34 @@ TEST(Simulator, SavedSecondOutputIsReplayedForItsOwnUnpack) {
   const SaveId save_1 = b.pack(pair[1]);
   b.release(pair[0]);
   b.release(pair[1]);
-  read_back(b, save_0, pair[0], 1);
-  read_back(b, save_1, pair[1], 1);
+  read_back(b, save_0, pair[0], 500);
+  read_back(b, save_1, pair[1], 500);
   const Trace trace = b.finish();
-  EXPECT_EQ(simulate(trace, {drop(pair[0]), drop(pair[1])}).recompute_ns, 20);
+  const SimulationResult kept = simulate(trace, {drop(pair[0]), drop(pair[1])});
+  EXPECT_EQ(kept.recompute_ns, 10);
+  EXPECT_EQ(kept.peak_requested_bytes, 100 + 1600 + 500);
+  const SimulationResult again = simulate(trace, {drop(pair[0]), drop(pair[1], false)});
+  EXPECT_EQ(again.recompute_ns, 20);
+  EXPECT_EQ(again.peak_requested_bytes, 100 + 1600);
   EXPECT_EQ(simulate(trace, {drop(pair[0])}).recompute_ns, 10);
+}
+
+TEST(Simulator, ABufferStaysUntilTheLastReaderOfItsStorageAtAnyVersion) {
+  // y reads a@1; a is written and stays; z reads a@2 (the live one) and y; t reads z.
+  TraceBuilder b;
+  const StorageId w = b.resident(100);
+  const StorageId a = b.op1({.ns = 10, .reads = {w}, .creates = {1000}});
+  const StorageId y = b.op1({.ns = 20, .reads = {a}, .creates = {400}});
+  b.op({.ns = 5, .writes = {a}});
+  const StorageId z = b.op1({.ns = 40, .reads = {a, y}, .creates = {300}});
+  const SaveId save = b.pack(z);
+  b.release(z);
+  b.free(y);
+  read_back(b, save, z, 1);
+  b.free(a);
+  const SimulationResult result = simulate(b.finish(), {drop(z)});
+  EXPECT_EQ(result.recompute_ns, 10 + 20 + 40);
+  EXPECT_EQ(result.peak_requested_bytes, 100 + 1000 + 1000 + 400 + 300);
 }
 
 TEST(Simulator, StillOwnedAtUnpackMeansNoReplay) {

@@ -3,6 +3,11 @@
 
 LOWTIDE_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
+# The scripts change folders; what the user named is meant from where they were called.
+if [[ -n "${LOWTIDE_VENV:-}" && "$LOWTIDE_VENV" != /* ]]; then
+  export LOWTIDE_VENV="$PWD/$LOWTIDE_VENV"
+fi
+
 # fail TEXT...: one line on stderr, exit 1.
 fail() {
   echo "$(basename "$0"): $*" >&2

@@ -179,7 +179,7 @@ bool JsonNode::boolean() const {
   return json_of(json_).get<bool>();
 }
 
-std::string JsonNode::text() const {
+std::string_view JsonNode::text() const {
   if (!json_of(json_).is_string()) fail("must be a text");
   return json_of(json_).get_ref<const std::string&>();
 }
@@ -209,7 +209,7 @@ double JsonNode::number() const {
 }
 
 uint64_t JsonNode::hash() const {
-  const std::string digits = text();
+  const std::string_view digits = text();
   uint64_t value = 0;
   for (const char c : digits) {
     if (digits.size() != 16 || !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {

@@ -26,7 +26,7 @@ class JsonNode {
   [[nodiscard]] JsonNode at(size_t index) const;
 
   [[nodiscard]] bool boolean() const;
-  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string_view text() const;  // valid while the document lives
   [[nodiscard]] int64_t integer(int64_t least = 0, int64_t most = INT64_MAX) const;
   [[nodiscard]] int32_t integer32(int32_t least = 0) const;
   [[nodiscard]] int32_t id_or_null() const;  // null = kNone
@@ -36,12 +36,13 @@ class JsonNode {
   // An enum by its name; `count` values from 0, named by to_string.
   template <typename Enum>
   [[nodiscard]] Enum one_of(int count) const {
-    const std::string name = text();
+    const std::string_view name = text();
+    for (int i = 0; i < count; ++i) {
+      if (name == to_string(static_cast<Enum>(i))) return static_cast<Enum>(i);
+    }
     std::string known;
     for (int i = 0; i < count; ++i) {
-      const char* candidate = to_string(static_cast<Enum>(i));
-      if (name == candidate) return static_cast<Enum>(i);
-      known += (i == 0 ? "" : ", ") + std::string(candidate);
+      known += (i == 0 ? "" : ", ") + std::string(to_string(static_cast<Enum>(i)));
     }
     fail("must be one of " + known);
   }

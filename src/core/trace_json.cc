@@ -18,7 +18,7 @@ constexpr int kEventKinds = static_cast<int>(EventKind::release) + 1;
 
 struct FlagName {
   const char* name;
-  bool OpFlags::* flag;
+  bool OpFlags::*flag;
 };
 constexpr FlagName kFlags[] = {
     {"random", &OpFlags::random}, {"mutates", &OpFlags::mutates},
@@ -135,7 +135,7 @@ TraceQuality read_quality(const JsonNode& node) {
 OpFlags read_flags(const JsonNode& node) {
   OpFlags flags;
   for (size_t i = 0; i < node.size(); ++i) {
-    const std::string name = node.at(i).text();
+    const std::string_view name = node.at(i).text();
     bool known = false;
     for (const FlagName& f : kFlags) {
       if (name != f.name) continue;

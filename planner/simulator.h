@@ -6,9 +6,9 @@
 // replayed op repeats the alloc/free pattern of its own op_begin..op_end slice; replay temporaries
 // die after their last use in the replay. A rebuilt storage that still has saves to come and whose
 // decision says keep stays until its free event; else it dies at the next `release` after the
-// unpack (the target), or at the end of the replay (an intermediate). In-place writers are replayed
-// into the same rebuilt storage (no new bytes). A replay that needs an *older* version of a present
-// storage rebuilds it beside the live one, and frees it at its last use in the replay.
+// unpack (the target), or after the last op of the replay that reads the storage at any version (an
+// intermediate). In-place writers are replayed into the same rebuilt storage (no new bytes). A
+// replay that needs an *older* version of a present storage rebuilds it beside the live one.
 //
 // An output of a replayed op that nothing in the replay needs is freed as the op ends, unless its
 // saves keep it like any other rebuilt storage. A kept value also dies when its last save is

@@ -83,7 +83,7 @@ def judge_ops(bench, quick):
             name,
             *(
                 f"{figures[name].get(arm, float('nan')):.0f}"
-                for arm in ("plain", "plain_again", "idle", "warmup", "probe", "enforce")
+                for arm in ("plain", "plain_again", "idle", "warm-up", "probe", "enforce")
             ),
         ]
         for name in ("add", "mul")

@@ -272,7 +272,7 @@ class Walk {
 
   void allocate(StorageId s, int32_t& block) {
     const Amount size = problem_.size(s);
-    if constexpr (kRecord) record_alloc(s, size.requested, block);
+    if constexpr (kRecord) record_alloc(s, block);
     rise(size, event_);
     live_ += size;
   }
@@ -281,21 +281,27 @@ class Walk {
     const Amount size = problem_.size(s);
     live_ -= size;
     if constexpr (kRecord) {
-      if (size.requested > 0) result_.memory_events.push_back({block, -size.requested});
+      if (event_bytes(s) > 0) result_.memory_events.push_back({block, -event_bytes(s)});
     }
   }
 
-  void record_alloc(StorageId s, int64_t bytes, int32_t& block) {
+  // What the step found already placed counts as placed: its rounding is a fact, not a prediction.
+  int64_t event_bytes(StorageId s) const {
+    return problem_.trace().storages[at(s)].resident ? problem_.size(s).rounded
+                                                     : problem_.size(s).requested;
+  }
+
+  void record_alloc(StorageId s, int32_t& block) {
     block = static_cast<int32_t>(block_storage_.size());
     block_storage_.push_back(s);
-    if (bytes > 0) result_.memory_events.push_back({block, bytes});
+    if (event_bytes(s) > 0) result_.memory_events.push_back({block, event_bytes(s)});
   }
 
   void record_residents() {
     const auto& storages = problem_.trace().storages;
     for (size_t s = 0; s < storages.size(); ++s) {
       if (!storages[s].resident) continue;
-      record_alloc(static_cast<StorageId>(s), storages[s].bytes, scratch_.states[s].block);
+      record_alloc(static_cast<StorageId>(s), scratch_.states[s].block);
     }
     peak_record_ = result_.memory_events.size();
   }

@@ -318,6 +318,17 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
 
 namespace {
 
+// An external argument that the op wrote: the tape forgot it when the op began.
+bool is_overwritten_argument(OpFrame& frame, const c10::StorageImpl* storage) {
+  for (const TensorRef& ref : frame.record->tensors) {
+    if (ref.kind == RefKind::external && ref.written &&
+        frame.tape->external(ref.index).original == storage) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Tensors that autograd saved while the op was open: their storages are known now.
 void settle_pending(OpFrame& frame) {
   for (SavedHolder* holder : frame.pending) {
@@ -371,7 +382,8 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
       return;
     }
     c10::StorageImpl* storage = storage_of(tensor);
-    if (tape.find_slot(storage) >= 0 || tape.find_external(storage) >= 0) {
+    if (tape.find_slot(storage) >= 0 || tape.find_external(storage) >= 0 ||
+        is_overwritten_argument(frame, storage)) {
       return;  // a view or the argument itself
     }
     const int32_t index = tape.add_slot();
@@ -383,6 +395,7 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     slot.version = 1;
     slot.key = Hasher(record->key).add(slot.output).add(static_cast<int>(tensor.scalar_type())).value();
     slot.opaque = !record->replayable || frame.info->empty_factory;
+    slot.unspecified = result < 64 && ((frame.info->unspecified_results >> result) & 1U) != 0;
     record->outputs.push_back({result, element, index});
     created.push_back(index);
     if (slot.ordinal >= 0) {
@@ -396,7 +409,10 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
           runtime.plan.seen_bytes += slot.bytes;
         }
       }
-      slot.trusted = runtime.trusted.contains(id);
+      slot.trusted = slot.unspecified || runtime.trusted.contains(id);
+      if (slot.unspecified) {
+        runtime.trusted.insert(id);
+      }
       if (runtime.never_drop.contains(id)) {
         slot.opaque = true;
       }
@@ -475,7 +491,7 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
       slot.opaque = false;  // an empty buffer that a recorded op has filled
     }
     slot.has_digest = false;
-    slot.trusted = slot.ordinal >= 0 && runtime.trusted.contains(slot_id(slot.ordinal, slot.output));
+    slot.trusted = slot.ordinal >= 0 && !slot.unspecified && runtime.trusted.contains(slot_id(slot.ordinal, slot.output));
     if (runtime.log != nullptr && slot.sid != kNone) {
       LoggedStorage& logged = runtime.log->storage(slot.sid);
       logged.writers.push_back(frame.log_op);

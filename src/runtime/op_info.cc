@@ -49,8 +49,21 @@ constexpr std::array<std::string_view, 7> kEmptyFactories = {
     "aten::_efficientzerotensor", "aten::new_empty_strided", "aten::empty_permuted",
 };
 
+// Results that are scratch space of the backward kernel, partly left as allocated.
+struct Unspecified {
+  std::string_view op;
+  uint64_t results;  // bit mask
+};
+constexpr std::array kUnspecified = {Unspecified{"aten::mkldnn_rnn_layer", 0b1000}};
+
 constexpr std::array<std::string_view, 4> kMovesStorage = {"aten::resize_", "aten::resize_as_",
                                                            "aten::set_", "aten::record_stream"};
+
+// In place by schema, but only sizes, strides or autograd state change, never bytes.
+constexpr std::array<std::string_view, 11> kWritesNoBytes = {
+    "aten::detach_",    "aten::requires_grad_", "aten::squeeze_",  "aten::unsqueeze_",
+    "aten::t_",         "aten::transpose_",     "aten::swapaxes_", "aten::swapdims_",
+    "aten::as_strided_", "aten::rename_",       "aten::retain_grad"};
 
 template <typename Table>
 bool listed(const Table& table, std::string_view base) {
@@ -82,10 +95,18 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) : handle(op) {
       }
     }
   }
+  if (listed(kWritesNoBytes, base)) {
+    writes = 0;
+  }
   for (const HiddenWrite& rule : kHiddenWrites) {
     if (base == rule.op) {
       hidden_writes = rule.arguments;
       writes |= rule.arguments;
+    }
+  }
+  for (const Unspecified& rule : kUnspecified) {
+    if (base == rule.op) {
+      unspecified_results = rule.results;
     }
   }
   writes_only_side_state = listed(kSideState, base);

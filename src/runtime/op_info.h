@@ -26,6 +26,7 @@ struct OpInfo {
   bool random = false;              // draws from a generator
   bool metadata_only = false;       // reads shapes of tensor arguments, never their bytes (empty_like)
   bool empty_factory = false;       // leaves its output uninitialised
+  uint64_t unspecified_results = 0; // bit i: result i has bytes that nothing defines or reads
   bool collective = false;
   bool data_dependent = false;
   bool effect = false;

@@ -96,7 +96,8 @@ void SavedHolder::bind_slot(int32_t index) {
       runtime_->watched.emplace_back(tape_, index);
     }
   }
-  const bool drop = slot.action == Action::drop && !runtime_->verify && slot.bytes > 0 &&
+  const bool drop = slot.action == Action::drop && (!runtime_->verify || slot.trusted) &&
+                    slot.bytes > 0 &&
                     (slot.pins.empty() ? secure_recipe(*tape_, index) : true);
   if (drop) {
     runtime_->counters.drops += 1;
@@ -131,7 +132,8 @@ c10::intrusive_ptr<c10::StorageImpl> SavedHolder::live_storage() {
       runtime_->watched.emplace_back(tape_, slot_);
     }
     live = slot.identity.lock();
-    check = live && (runtime_->verify || slot.canary) && !slot.checked;
+    check = live && ((runtime_->verify && !slot.trusted) || slot.canary) && !slot.checked &&
+            !slot.unspecified;
     slot.checked |= check;
   }
   if (!live) {
@@ -157,6 +159,8 @@ void SavedHolder::compare_with_recipe(const StoragePtr& live) {
     const InternalScope internal(*runtime_);
     try {
       same = same_bytes(*live, *rebuild_beside(*runtime_, tape_, slot_));
+    } catch (const c10::OutOfMemoryError&) {
+      return;  // no room for a second copy now: a later verify step has it
     } catch (const Error& error) {
       failure = error.message();
     }

@@ -31,7 +31,7 @@ struct SessionOptions {
   std::string name = "session";    // file names: <directory>/<name>-<fingerprint>.{trace,plan}.json
   std::string directory = "lowtide";
   bool store = true;               // write and look for files in `directory`
-  std::string plan_file;           // use this plan (and the trace beside it) from step 1; Mismatch if it differs
+  std::string plan_file = {};           // use this plan (and the trace beside it) from step 1; Mismatch if it differs
   int warmup_steps = 2;
   int probe_steps = 3;
   int canary_every = 1000;         // steps between canaries; 0 = off
@@ -65,7 +65,7 @@ struct SessionStats {
   int64_t mismatched = 0;
   int64_t canaries = 0;
   bool dropping_stopped = false;      // a canary failed
-  std::string stop_reason;
+  std::string stop_reason = {};
 };
 
 // What one step did. Valid until the next step begins.

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kMaxTightenings = 3;
 constexpr int kRelearnSteps = 20;
+constexpr int kMaxVerifySteps = 8;
 
 bool disabled_by_environment() {
   const char* value = std::getenv("LOWTIDE_DISABLE");
@@ -141,12 +142,14 @@ void SessionImpl::load_stored() {
   std::optional<Plan> plan = store_.find_plan(variant->fingerprint());
   const bool verified = plan.has_value() && plan->measured.verified;
   if (verified && plan->budget_bytes == budget_ && plan->account.reserve_bytes == reserve_) {
-    variant->use_plan(std::move(*plan));
+    variant->use_plan(*plan);
   }
   variants_.push_back(std::move(variant));
   from_file_ = true;
   if (verified) {
     mark_trusted();
+    // Verification is of the trace: it holds for the plan of any budget.
+    inherited_ = plan->measured;
   }
   phase_ = verified ? SessionPhase::enforce : SessionPhase::verify;
   say("found trace " + store_.trace_path(current().fingerprint()).string());
@@ -287,7 +290,9 @@ void SessionImpl::end_step() noexcept {
       handle_mismatches();
       switch (phase_) {
         case SessionPhase::warmup:
-          ++warmup_done_;
+          if (++warmup_done_ > 1) {
+            plain_step_ns_ = step_ns - runtime_->counters.recompute_ns;
+          }
           break;
         case SessionPhase::verify:
           after_verify();
@@ -349,7 +354,8 @@ void SessionImpl::account_step(int64_t step_ns) {
 void SessionImpl::finish_log(bool failed, int64_t step_ns) {
   core_->set_sink(nullptr);
   runtime_->log = nullptr;
-  open_log_->finish(step_ns, probe_resident_requested_, probe_resident_rounded_);
+  // What eviction recomputed is not part of the plain step.
+  open_log_->finish(step_ns - runtime_->counters.recompute_ns, probe_resident_requested_, probe_resident_rounded_);
   std::unique_ptr<StepLog> log = std::move(open_log_);
   if (failed) {
     return;
@@ -369,23 +375,21 @@ void SessionImpl::finish_log(bool failed, int64_t step_ns) {
     }
     return;
   }
-  // Samples are pooled over steps with equal ops and sizes; other steps start the count again only
-  // when nothing comparable is there.
-  if (!logs_.empty() && logs_.back()->shape_hash() != log->shape_hash()) {
-    retired_.push_back(std::move(logs_.front()));
-    logs_.erase(logs_.begin());
-    log.swap(logs_.emplace_back());
-    return;
-  }
   logs_.push_back(std::move(log));
 }
 
 void SessionImpl::build_variant() {
-  std::vector<const StepLog*> same;
-  const uint64_t shape = logs_.back()->shape_hash();
+  // Samples are pooled over steps with equal ops and sizes: the largest such group, the latest of
+  // equal ones.
+  std::map<uint64_t, std::vector<const StepLog*>> groups;
   for (const std::unique_ptr<StepLog>& log : logs_) {
-    if (log->shape_hash() == shape) {
-      same.push_back(log.get());
+    groups[log->shape_hash()].push_back(log.get());
+  }
+  std::vector<const StepLog*> same;
+  for (const std::unique_ptr<StepLog>& log : logs_) {
+    const std::vector<const StepLog*>& group = groups[log->shape_hash()];
+    if (group.size() >= same.size()) {
+      same = group;
     }
   }
   hooks::CachingCore* core = core_;
@@ -394,6 +398,10 @@ void SessionImpl::build_variant() {
                       : static_cast<int64_t>(core->rounded_size(static_cast<size_t>(bytes)));
   });
   Trace trace = builder.build(settings());
+  // Watching costs time too: a warm-up step that was not logged knows the plain step better.
+  if (plain_step_ns_ > 0) {
+    trace.step_ns = std::min(trace.step_ns, plain_step_ns_);
+  }
   const bool pressed = same.back()->had_evictions();
   const planner::Simulator simulator(trace);
   const planner::SimulationResult plain =
@@ -407,7 +415,6 @@ void SessionImpl::build_variant() {
   current_ = variants_.size() - 1;
   stats_.variants = static_cast<int64_t>(variants_.size());
   logs_.clear();
-  retired_.clear();
   if (options_.store) {
     store_.save(current().trace());
     say("trace written to " + store_.trace_path(current().fingerprint()).string());
@@ -420,7 +427,11 @@ void SessionImpl::make_plan() {
   if (!current().plan().has_value()) {
     const int64_t budget = budget_ == hooks::CachingCore::kNoLimit ? budget_ : budget_ - tightened_bytes_;
     current().make_plan(budget, reserve_);
-    current().mutable_plan().budget_bytes = budget_;
+    Plan& plan = current().mutable_plan();
+    plan.budget_bytes = budget_;
+    plan.measured.verified = inherited_.verified;
+    plan.measured.compared = inherited_.compared;
+    plan.measured.mismatched = inherited_.mismatched;
   }
   if (limit_ != hooks::CachingCore::kNoLimit) {
     current().prepare_scaling();
@@ -449,13 +460,32 @@ void SessionImpl::after_verify() {
     return;  // an odd step: verify in the next one
   }
   from_file_ = false;
-  if (!current().plan().has_value()) {
-    make_plan();  // storages that failed are out; OutOfBudget is raised by the next step()
+  inherited_.compared += runtime_->counters.verified;
+  inherited_.mismatched += runtime_->counters.mismatched;
+  // What was evicted before it could be compared is left for the next verify step: by then the
+  // verified part of the plan is enforced, so that there is room.
+  std::vector<std::pair<int32_t, int32_t>> open;
+  for (const auto& [ordinal, planned] : current().index()->drops()) {
+    if (!runtime_->trusted.contains(slot_id(ordinal, planned.output))) {
+      open.emplace_back(ordinal, planned.output);
+    }
   }
-  Plan& plan = current().mutable_plan();
-  plan.measured.verified = true;
-  plan.measured.compared = runtime_->counters.verified;
-  plan.measured.mismatched = runtime_->counters.mismatched;
+  if (!open.empty() && ++verify_steps_ < kMaxVerifySteps) {
+    return;
+  }
+  for (const auto& [ordinal, output] : open) {
+    runtime_->never_drop.insert(slot_id(ordinal, output));
+    current().forbid(ordinal, output, "could not be verified");
+  }
+  if (!open.empty()) {
+    make_plan();
+  }
+  verify_steps_ = 0;
+  inherited_.verified = true;
+  Measured& measured = current().mutable_plan().measured;
+  measured.verified = true;
+  measured.compared = inherited_.compared;
+  measured.mismatched = inherited_.mismatched;
   go_enforce();
 }
 
@@ -516,7 +546,7 @@ void SessionImpl::after_enforced() {
       const int64_t budget = budget_ - tightened_bytes_;
       current().make_plan(budget, reserve_);
       current().mutable_plan().budget_bytes = budget_;
-      current().mutable_plan().measured.verified = true;
+      current().mutable_plan().measured = inherited_;
       core_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
     } catch (const OutOfBudget&) {
       tightenings_ = kMaxTightenings;  // eviction keeps the budget, at its price

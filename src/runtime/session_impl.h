@@ -80,7 +80,6 @@ class SessionImpl {
   int warmup_done_ = 0;
   std::vector<std::unique_ptr<StepLog>> logs_;     // finished probe logs of one structure
   std::unique_ptr<StepLog> open_log_;
-  std::vector<std::unique_ptr<StepLog>> retired_;  // holders may still point at them
   int64_t probe_resident_requested_ = 0;
   int64_t probe_resident_rounded_ = 0;
   std::vector<std::unique_ptr<Variant>> variants_;
@@ -88,6 +87,7 @@ class SessionImpl {
   bool from_file_ = false;           // the current variant came from a file and is not yet confirmed
   bool strict_ = false;              // the plan was given by hand
   bool confirm_enforced_ = false;    // the next enforced step's measures go into the plan
+  Measured inherited_;               // verification of the current trace
   int tightenings_ = 0;
   int64_t tightened_bytes_ = 0;
   std::map<uint64_t, int> unknown_structures_;
@@ -99,7 +99,8 @@ class SessionImpl {
   bool said_concurrent_ = false;
   int exceptions_at_begin_ = 0;
   int64_t step_start_ns_ = 0;
-  int64_t plain_peak_reserved_ = 0;
+  int64_t plain_step_ns_ = 0;        // of the last warm-up step, without what was recomputed
+  int verify_steps_ = 0;
   SessionStats stats_;
   StepReport last_step_;
 };

@@ -83,6 +83,7 @@ struct Slot {
   bool keep_after_recompute = true;
   bool opaque = false;                 // content not described by its writers: never dropped
   bool trusted = false;                // verified earlier: no digest needed
+  bool unspecified = false;            // some of its bytes mean nothing: cannot be compared
   bool canary = false;
   bool checked = false;                // compared with its recipe in this step
   bool has_digest = false;

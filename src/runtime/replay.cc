@@ -105,7 +105,12 @@ class Replay {
         seen = 1;
         ops_.push_back(number);
         for (const TensorRef& ref : tape_->record(number).tensors) {
-          if (ref.kind == RefKind::slot && (ref.written || !live_at(ref.index, ref.version))) {
+          if (ref.kind != RefKind::slot) {
+            continue;
+          }
+          if (!ref.written && live_at(ref.index, ref.version)) {
+            pins_[ref.index] = tape_->slot(ref.index).identity.lock();
+          } else {
             stack.emplace_back(ref.index, ref.version);
           }
         }
@@ -147,7 +152,7 @@ class Replay {
         }
       }
     }
-    // It was live when the replay was planned and has been evicted since.
+    // It was live when the replay was planned and is gone: its last owner let it go meanwhile.
     Replay nested(runtime_, tape_, ref.index, ref.version, false);
     StoragePtr storage = nested.run();
     if (ref.written) {
@@ -255,6 +260,14 @@ class Replay {
         ++buffers_[ref.index].version;
       }
     }
+    for (auto it = pins_.begin(); it != pins_.end();) {
+      if (last_use_[it->first] <= position) {
+        released.push_back(std::move(it->second));
+        it = pins_.erase(it);
+      } else {
+        ++it;
+      }
+    }
     for (auto it = buffers_.begin(); it != buffers_.end();) {
       Slot& slot = tape_->slot(it->first);
       const bool complete = it->second.version == slot.version;
@@ -313,6 +326,9 @@ class Replay {
   std::vector<int32_t> ops_;
   std::unordered_map<int32_t, size_t> last_use_;
   std::unordered_map<int32_t, Buffer> buffers_;
+  // Live inputs, held until their last use. Letting pressure take them saves little and makes replays
+  // nest: each would evict what the next one reads.
+  std::unordered_map<int32_t, StoragePtr> pins_;
 };
 
 }  // namespace

@@ -3,11 +3,9 @@
 // The needed ops are those between the storage and the nearest live ancestors; they run in completion
 // order, boxed, below autograd and autocast, with the forward's grad mode and random state; the
 // generators' current states are put back, also on exceptions. Temporaries are freed after their last
-// use. An older version of a storage that is live at a newer one is rebuilt beside it. Inputs are
-// looked up at the moment of use: memory pressure inside a replay may evict what it is about to read,
-// which is then rebuilt in a nested replay.
+// use, live inputs are held until theirs. An older version of a storage that is live at a newer one is
+// rebuilt beside it.
 //
-// Source of the rules: shared measurements of eager recomputation; see FORMAT.md for the words.
 // Thread safety: takes the runtime's mutex for the tape, never while an op runs.
 // Throws InternalError (named op and storage) when a recipe cannot be replayed or would give other
 // bytes, and whatever the ops throw (out of memory).

@@ -16,12 +16,14 @@ std::shared_ptr<Runtime>& served_runtime() {
   return *runtime;
 }
 FrontEnd* served_front_end = nullptr;
+thread_local int no_holders = 0;
 
 class Engine : public torch::autograd::Engine {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     const std::shared_ptr<Runtime>& runtime = served_runtime();
-    if (runtime == nullptr || !runtime->in_step || !served_front_end->on_this_thread()) {
+    if (runtime == nullptr || !runtime->in_step || no_holders > 0 ||
+        !served_front_end->on_this_thread()) {
       return nullptr;
     }
     return std::make_unique<SavedHolder>(runtime, served_front_end->open_frame());
@@ -55,6 +57,9 @@ torch::autograd::Engine& lowtide_engine() {
 torch::autograd::Engine& torch_engine() { return torch::autograd::Engine::get_base_engine(); }
 
 }  // namespace
+
+NoHolders::NoHolders() { ++no_holders; }
+NoHolders::~NoHolders() { --no_holders; }
 
 EngineInstallation::EngineInstallation(std::shared_ptr<Runtime> runtime, FrontEnd& front_end) {
   served_runtime() = std::move(runtime);

@@ -12,6 +12,15 @@
 
 namespace lowtide::runtime {
 
+// While it lives, tensors saved on this thread get no holder.
+class NoHolders {
+ public:
+  NoHolders();
+  ~NoHolders();
+  NoHolders(const NoHolders&) = delete;
+  NoHolders& operator=(const NoHolders&) = delete;
+};
+
 // Makes Lowtide's engine torch's default while it lives, and serves holders for `runtime`.
 class EngineInstallation {
  public:

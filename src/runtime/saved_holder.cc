@@ -1,14 +1,14 @@
 #include "runtime/saved_holder.h"
 
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "core/error.h"
+#include "runtime/engine.h"
 #include "runtime/replay.h"
 #include "runtime/storage_bytes.h"
 
@@ -188,7 +188,7 @@ void SavedHolder::compare_with_recipe(const StoragePtr& live) {
                                                                 : ": " + failure)});
 }
 
-// The text is autograd's own: programs and people search for it.
+// Autograd's own check makes the error: programs and people search for its text.
 void SavedHolder::check_version() const {
   if (!counter_.enabled()) {
     return;
@@ -197,19 +197,17 @@ void SavedHolder::check_version() const {
   if (current == version_) [[likely]] {
     return;
   }
-  std::ostringstream message;
-  message << "one of the variables needed for gradient computation has been modified by an inplace "
-             "operation: ["
-          << geometry_.without_bytes().toString() << " " << c10::IntArrayRef(geometry_.sizes) << "]";
+  const NoHolders plain;
+  at::Tensor stand_in = geometry_.without_bytes();
   if (node_ != nullptr) {
-    message << ", which is output " << output_nr_ << " of " << node_->name() << ",";
+    auto* node = const_cast<torch::autograd::Node*>(node_);  // NOLINT: counted, not changed
+    torch::autograd::impl::set_gradient_edge(stand_in, {node->getptr(), output_nr_});
   }
-  message << " is at version " << current << "; expected version " << version_ << " instead.";
-  if (!torch::autograd::AnomalyMode::is_enabled()) {
-    message << " Hint: enable anomaly detection to find the operation that failed to compute its "
-               "gradient, with torch.autograd.set_detect_anomaly(True).";
-  }
-  TORCH_CHECK(false, message.str());
+  stand_in.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(version_));
+  const torch::autograd::SavedVariable saved(stand_in, /*is_output=*/false);
+  stand_in.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(current));
+  (void)saved.unpack();
+  throw InternalError("a saved tensor was changed in place after it was saved");
 }
 
 }  // namespace lowtide::runtime

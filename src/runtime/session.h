@@ -10,6 +10,8 @@
 // steps and under the budget from the first one. One session at a time per process; it is stepped
 // from one thread at a time (a second concurrent step runs plain and says so once). While a session
 // lives, torch's CPU allocator and autograd engine stub are Lowtide's; its end puts both back.
+// The budget covers what Lowtide's allocator reserves plus what the step uses of memory allocated
+// before the session (a model built first): the latter is known after the probe.
 // Throws InvalidInput (options), OutOfBudget (from step(), or as c10::OutOfMemoryError from inside
 // an op), Mismatch (a plan given by hand that belongs to another program). With LOWTIDE_DISABLE=1
 // every call is a pass-through.

@@ -270,7 +270,7 @@ void SessionImpl::start_log() {
   const hooks::CoreStats stats = core_->stats();
   probe_resident_requested_ = stats.requested.current;
   probe_resident_rounded_ = stats.reserved.current;
-  open_log_ = std::make_unique<StepLog>();
+  open_log_ = std::make_unique<StepLog>(*core_);
   runtime_->log = open_log_.get();
   ++runtime_->log_id;
   core_->set_sink(open_log_.get());
@@ -434,6 +434,11 @@ void SessionImpl::make_plan() {
     plan.measured.mismatched = inherited_.mismatched;
   }
   if (limit_ != hooks::CachingCore::kNoLimit) {
+    // What was allocated before the session is part of the budget, but not of what the core hands out.
+    limit_ = budget_ - reserve_ - current().trace().outside_bytes;
+    if (core_ != nullptr) {
+      core_->set_limit(limit_);
+    }
     current().prepare_scaling();
   }
   stats_.variants = static_cast<int64_t>(variants_.size());

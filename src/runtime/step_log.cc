@@ -98,6 +98,7 @@ StorageId StepLog::storage_at(const void* address, int64_t bytes, StorageKind ki
   storage.bytes = bytes;
   storage.rounded = bytes;
   storage.resident = true;
+  storage.outside = address != nullptr && core_.requested_size(address) == 0;
   storage.kind = kind_if_new;
   storages_.push_back(std::move(storage));
   evicted_.push_back(0);

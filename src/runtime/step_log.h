@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/trace.h"
+#include "hooks/caching_core.h"
 #include "hooks/ledger.h"
 #include "runtime/op_info.h"
 
@@ -40,6 +41,7 @@ struct LoggedStorage {
   int64_t bytes = 0;
   int64_t rounded = 0;
   bool resident = false;
+  bool outside = false;     // not memory of the caching core: made before the session
   StorageKind kind = StorageKind::other;
   bool captured = false;    // created by a captured op
   bool replayable = false;  // all writers known and replayable
@@ -49,7 +51,8 @@ struct LoggedStorage {
 
 class StepLog : public hooks::LedgerSink {
  public:
-  StepLog() = default;
+  // `core`: whose blocks count; memory that is not its own is outside the allocator.
+  explicit StepLog(const hooks::CachingCore& core) : core_(core) {}
 
   // Ledger sink. `internal` regions are left out.
   void on_alloc(const hooks::MemoryEvent& event) noexcept override;
@@ -94,6 +97,7 @@ class StepLog : public hooks::LedgerSink {
  private:
   void add_event(EventKind kind, int32_t id) { events_.push_back({kind, id}); }
 
+  const hooks::CachingCore& core_;
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;
   std::vector<LoggedOp> ops_;

@@ -99,8 +99,12 @@ void TraceBuilder::add_storages() {
   int64_t known_rounded = 0;
   for (const LoggedStorage& logged : last_->storages_) {
     TraceStorage storage;
-    storage.bytes = logged.bytes;
-    storage.rounded_bytes = round_(logged.bytes);
+    if (logged.outside) {
+      trace_.outside_bytes += logged.bytes;
+    } else {
+      storage.bytes = logged.bytes;
+      storage.rounded_bytes = round_(logged.bytes);
+    }
     storage.kind = logged.kind;
     storage.resident = logged.resident;
     for (const OpId writer : logged.writers) {

@@ -131,7 +131,7 @@ int64_t smallest_budget(const Program& program) {
   const SessionRun run = run_session(program, 7, options);
   LOWTIDE_CHECK(run.trace.has_value(), "no trace after the probe");
   runtime::Variant variant(*run.trace);
-  return variant.smallest_peak_bytes();
+  return variant.smallest_peak_bytes() + run.trace->outside_bytes;
 }
 
 Chaos::Chaos(double p, uint64_t seed) {

@@ -137,7 +137,7 @@ void TorchCpuAllocator::uninstall() noexcept {
   if (state().installs == 0 || --state().installs > 0) return;
   // Whoever came after us stays: they delegate to an allocator that lives for ever.
   if (c10::GetAllocator(kCpu) == &allocator()) {
-    c10::SetAllocator(kCpu, state().previous, state().priority);
+    (void)set_torch_allocator(state().previous, state().priority);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/capture.h"
 
 #include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ void add_reference(OpFrame& frame, const at::Tensor& tensor, int16_t argument, i
   TensorRef& ref = record.tensors.back();
   ref.argument = argument;
   ref.element = element;
-  ref.written = frame.info->writes_argument(static_cast<size_t>(argument));
+  ref.written = frame.writes_argument(static_cast<size_t>(argument));
   if (!is_plain(tensor)) {
     record.replayable = false;
     record.keep_reason = "an argument is not a plain strided tensor";
@@ -148,13 +149,33 @@ void add_reference(OpFrame& frame, const at::Tensor& tensor, int16_t argument, i
     ref.index = tape.add_external(tensor);
   } else if (!tensor.is_inference()) {
     External& external = tape.external(ref.index);
-    if (external.counter.unique() ||
-        external.counter.current_version() != external.counter_value) {
+    if (external.counter.unique()) {
+      // Read through an alias that is gone, and its counter with it: the present one goes on.
+      external.counter = torch::autograd::impl::version_counter(tensor);
+      external.counter_value = external.counter.current_version();
+    } else if (external.counter.current_version() != external.counter_value) {
       // Changed without an op we saw: earlier readers fail loudly at replay, later ones are fine.
       tape.forget_external(ref.index);
       ref.index = tape.add_external(tensor);
     }
   }
+}
+
+// Does the op leave nothing of a buffer that `empty` allocated? `bytes`: of the buffer by now.
+bool fills_whole(const OpRecord& record, int32_t slot, int64_t bytes, int64_t bytes_before) {
+  for (const TensorRef& ref : record.tensors) {
+    if (ref.written && ref.kind == RefKind::slot && ref.index == slot &&
+        ((record.info->overwrites >> ref.argument) & 1U) != 0) {
+      int64_t covered = static_cast<int64_t>(ref.geometry.dtype.itemsize());
+      for (const int64_t size : ref.geometry.sizes) {
+        covered *= size;
+      }
+      if (bytes_before == 0 || (covered == bytes && ref.geometry.dense())) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 uint64_t hash_of_sizes(c10::ArrayRef<c10::IValue> arguments) {
@@ -176,7 +197,7 @@ void add_logged_inputs(OpFrame& frame, c10::ArrayRef<c10::IValue> arguments) {
     if (!is_plain(tensor)) {
       return;
     }
-    const bool written = frame.info->writes_argument(static_cast<size_t>(argument));
+    const bool written = frame.writes_argument(static_cast<size_t>(argument));
     const int32_t slot = frame.tape->find_slot(storage_of(tensor));
     const StorageId sid = slot >= 0 && frame.tape->slot(slot).sid != kNone
                               ? frame.tape->slot(slot).sid
@@ -255,10 +276,12 @@ void follow_plan(OpFrame& frame) {
     const std::string planned = ordinal < run.index->size()
                                     ? "the plan has " + run.index->op_name(ordinal)
                                     : "the plan ends after " + std::to_string(ordinal) + " ops";
-    throw Mismatch("the plan belongs to another program: at forward op #" +
-                   std::to_string(ordinal) + " " + planned + ", this program runs " +
-                   frame.info->name + " (or feeds it differently). Fix: drop --plan to measure this "
-                   "program, or give the plan made from it");
+    run.strict_error = "the plan belongs to another program: at forward op #" +
+                       std::to_string(ordinal) + " " + planned + ", this program runs " +
+                       frame.info->name +
+                       " (or feeds it differently). Fix: drop --plan to measure this program, or "
+                       "give the plan made from it";
+    throw Mismatch(run.strict_error);
   }
 }
 
@@ -268,11 +291,13 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
                         c10::ArrayRef<c10::IValue> arguments) {
   frame.runtime = &runtime;
   frame.info = &info;
+  frame.writes = info.writes_of(arguments);
   frame.phase = runtime.phase();
   // Backward without create_graph and the optimizer save nothing: only their writes matter.
-  const bool record = frame.phase == Phase::forward || frame.phase == Phase::other ||
-                      (frame.phase == Phase::backward && c10::GradMode::is_enabled());
-  if (record || info.writes != 0 || runtime.log != nullptr) {
+  const bool record = !frame.only_watch &&
+                      (frame.phase == Phase::forward || frame.phase == Phase::other ||
+                       (frame.phase == Phase::backward && c10::GradMode::is_enabled()));
+  if (record || frame.writes != 0 || runtime.log != nullptr) {
     RescueList rescues;
     {
       const std::lock_guard lock(runtime.mutex);
@@ -286,13 +311,14 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
         frame.record = frame.tape->open_record();
         frame.record->info = &info;
         frame.record->grad_mode = c10::GradMode::is_enabled();
+        frame.record->default_dtype = c10::get_default_dtype();
         frame.record->replayable = info.replayable;
         frame.record->keep_reason = info.keep_reason;
         record_arguments(frame, arguments);
       }
-      if (info.writes != 0) {
+      if (frame.writes != 0) {
         for_each_tensor(arguments, [&](const at::Tensor& tensor, int16_t argument, int16_t) {
-          if (info.writes_argument(static_cast<size_t>(argument)) && tensor.has_storage()) {
+          if (frame.writes_argument(static_cast<size_t>(argument)) && tensor.has_storage()) {
             rescues.add_overwritten(runtime, storage_of(tensor), frame.record, info);
           }
         });
@@ -329,6 +355,26 @@ bool is_overwritten_argument(OpFrame& frame, const c10::StorageImpl* storage) {
   return false;
 }
 
+// Did the ops inside do all that the op was asked for? In-place ops that keep a clone of what they
+// overwrite contain an op too, but write themselves.
+bool only_wraps(OpFrame& frame, c10::ArrayRef<c10::IValue> results) {
+  Tape& tape = *frame.tape;
+  for (const TensorRef& ref : frame.record->tensors) {
+    if (ref.written && ref.kind == RefKind::slot && tape.slot(ref.index).version == ref.version) {
+      return false;
+    }
+  }
+  bool all_known = true;
+  for_each_tensor(results, [&](const at::Tensor& tensor, int16_t, int16_t) {
+    if (is_plain(tensor)) {
+      const c10::StorageImpl* storage = storage_of(tensor);
+      all_known = all_known && (tape.find_slot(storage) >= 0 || tape.find_external(storage) >= 0 ||
+                                is_overwritten_argument(frame, storage));
+    }
+  });
+  return all_known;
+}
+
 // Tensors that autograd saved while the op was open: their storages are known now.
 void settle_pending(OpFrame& frame) {
   for (SavedHolder* holder : frame.pending) {
@@ -355,6 +401,7 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
   Runtime& runtime = *frame.runtime;
   Tape& tape = *frame.tape;
   OpRecord* record = frame.record;
+  frame.wrapper = frame.wrapper && (record == nullptr || only_wraps(frame, results));
   if (frame.log_op >= 0) {
     if (frame.wrapper) {
       runtime.log->mark_wrapper(frame.log_op);
@@ -394,41 +441,35 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     slot.output = output++;
     slot.version = 1;
     slot.key = Hasher(record->key).add(slot.output).add(static_cast<int>(tensor.scalar_type())).value();
-    slot.opaque = !record->replayable || frame.info->empty_factory;
+    slot.opaque = !record->replayable;
     slot.unspecified = result < 64 && ((frame.info->unspecified_results >> result) & 1U) != 0;
     record->outputs.push_back({result, element, index});
     created.push_back(index);
     if (slot.ordinal >= 0) {
-      const uint64_t id = slot_id(slot.ordinal, slot.output);
+      slot.creator = creator_id(slot.ordinal, slot.output, record->key);
+      slot.recipe = slot.creator;
+      slot.trusted = slot.unspecified || runtime.trusted.contains(slot.recipe);
+      slot.opaque |= !runtime.never_drop.empty() && runtime.never_drop.contains(slot.creator);
+      slot.canary = runtime.canary == slot.creator;
       if (runtime.plan.active()) {
-        if (const PlannedStorage* planned = runtime.plan.index->decision(slot.ordinal, slot.output)) {
-          slot.action = planned->action;
+        const PlannedStorage* planned = runtime.plan.index->decision(slot.ordinal, slot.output);
+        if (planned != nullptr) {
+          slot.action = slot.canary ? Action::save : planned->action;
           slot.keep_after_recompute = planned->keep_after_recompute;
         }
         if (slot.ordinal < kSizingOps) {
           runtime.plan.seen_bytes += slot.bytes;
         }
       }
-      slot.trusted = slot.unspecified || runtime.trusted.contains(id);
-      if (slot.unspecified) {
-        runtime.trusted.insert(id);
-      }
-      if (runtime.never_drop.contains(id)) {
-        slot.opaque = true;
-      }
-      if (runtime.canary_slot == id) {
-        slot.canary = true;
-        slot.action = Action::save;
-      }
     }
     if (runtime.log != nullptr) {
-      slot.sid = slot.bytes > 0 ? runtime.log->storage_at(storage->data(), slot.bytes, StorageKind::activation)
-                                : runtime.log->add_foreign(0);
+      slot.sid = runtime.log->created(storage->data(), slot.bytes);
+      runtime.watch_foreign(frame.tape, index);
       LoggedStorage& logged = runtime.log->storage(slot.sid);
       logged.captured = true;
       logged.writers = {frame.log_op};
-      logged.replayable = !slot.opaque;
-      logged.keep_reason = slot.opaque && !record->replayable ? record->keep_reason : "";
+      logged.replayable = !slot.opaque && !frame.info->empty_factory;
+      logged.keep_reason = record->replayable ? "" : record->keep_reason;
       if (frame.info->empty_factory) {
         logged.keep_reason = "written by no operator that Lowtide saw";
       }
@@ -479,24 +520,25 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
   }
   for (const int32_t index : written) {
     Slot& slot = tape.slot(index);
-    const bool only_empty = slot.opaque && slot.writers.size() == 1 &&
-                            tape.record(slot.writers[0]).info->empty_factory &&
-                            slot.version == 1;
+    const bool unfilled = tape.unfilled_at(slot, slot.version);
+    const int64_t bytes_before = slot.bytes;
+    slot.bytes = static_cast<int64_t>(slot.identity._unsafe_get_target()->nbytes());
     slot.writers.push_back(number);
     ++slot.version;
     slot.key = Hasher(slot.key).add(record->key).value();
-    if (!record->replayable) {
-      slot.opaque = true;
-    } else if (only_empty && !runtime.never_drop.contains(slot_id(slot.ordinal, slot.output))) {
-      slot.opaque = false;  // an empty buffer that a recorded op has filled
+    if (!record->replayable || (unfilled && !fills_whole(*record, index, slot.bytes, bytes_before))) {
+      slot.lost_from = std::min(slot.lost_from, slot.version);
     }
     slot.has_digest = false;
-    slot.trusted = slot.ordinal >= 0 && !slot.unspecified && runtime.trusted.contains(slot_id(slot.ordinal, slot.output));
+    slot.recipe = extended_id(slot.recipe, record->key);
+    slot.trusted = slot.creator != 0 && runtime.trusted.contains(slot.recipe);
     if (runtime.log != nullptr && slot.sid != kNone) {
       LoggedStorage& logged = runtime.log->storage(slot.sid);
       logged.writers.push_back(frame.log_op);
-      logged.replayable = !slot.opaque;
-      logged.keep_reason = slot.opaque ? record->keep_reason : "";
+      logged.replayable = !tape.opaque_at(slot, slot.version);
+      logged.keep_reason = logged.replayable ? ""
+                           : record->replayable ? "written by no operator that Lowtide saw"
+                                                : record->keep_reason;
     }
   }
 }

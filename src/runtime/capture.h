@@ -28,6 +28,7 @@ class SavedHolder;
 struct OpFrame {
   Runtime* runtime = nullptr;
   const OpInfo* info = nullptr;
+  uint64_t writes = 0;             // bits of arguments that this call writes
   std::shared_ptr<Tape> tape;
   OpRecord* record = nullptr;      // null when only watched
   Phase phase = Phase::forward;
@@ -35,8 +36,11 @@ struct OpFrame {
   int64_t start_ns = 0;
   bool timed = false;
   bool wrapper = false;            // contains other captured ops
+  bool only_watch = false;         // its writes matter, no recipe is made
   OpFrame* parent = nullptr;       // record_function only
   std::vector<SavedHolder*> pending;  // saved while the op was still open; settled at its end
+
+  [[nodiscard]] bool writes_argument(size_t i) const { return i < 64 && ((writes >> i) & 1U) != 0; }
 };
 
 class CaptureCore {
@@ -47,7 +51,7 @@ class CaptureCore {
                     c10::ArrayRef<c10::IValue> arguments);
   static void end(OpFrame& frame, c10::ArrayRef<c10::IValue> results);
   static void abort(OpFrame& frame) noexcept;
-  // The open op contains another captured op: it is left out, its parts are recorded.
+  // The open op contains another captured op: where those did all of it, only they are recorded.
   static void becomes_wrapper(OpFrame& frame);
 
  private:

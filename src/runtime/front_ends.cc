@@ -69,10 +69,14 @@ struct RecordContext : public at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Runtime* runtime = Runtime::active();
-  // Kernels' own calls run with autograd excluded: what they are part of is recorded, not they.
-  const c10::impl::LocalDispatchKeySet tls = c10::impl::tls_local_dispatch_key_set();
-  if (runtime == nullptr || !runtime->in_step ||
-      tls.excluded_.has(c10::DispatchKey::AutogradFunctionality)) {
+  if (runtime == nullptr || !runtime->in_step) {
+    return nullptr;
+  }
+  // Kernels' own calls run with autograd excluded: what they are part of is recorded, not they. The
+  // program may exclude it too (inference mode, its own guards): then only the writes are watched.
+  const bool below_autograd = c10::impl::tls_local_dispatch_key_set().excluded_.has(
+      c10::DispatchKey::AutogradFunctionality);
+  if (below_autograd && open_frame_of_thread != nullptr) {
     return nullptr;
   }
   const std::optional<c10::OperatorName> name = fn.operator_name();
@@ -84,8 +88,12 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
     return nullptr;
   }
   const OpInfo& info = op_info_of(*op);
+  if (below_autograd && info.writes == 0) {
+    return nullptr;
+  }
   auto context = std::make_unique<RecordContext>();
   context->ours = true;
+  context->frame.only_watch = below_autograd;
   context->frame.parent = open_frame_of_thread;
   if (open_frame_of_thread != nullptr) {
     CaptureCore::becomes_wrapper(*open_frame_of_thread);

@@ -37,6 +37,17 @@ at::Tensor Geometry::without_bytes() const {
                                                        /*resizable=*/false));
 }
 
+bool Geometry::fits(size_t storage_bytes) const {
+  int64_t last = offset;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) {
+      return true;
+    }
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return (static_cast<size_t>(last) + 1) * dtype.itemsize() <= storage_bytes;
+}
+
 bool Geometry::dense() const {
   // Dimensions in the order of their strides must tile the range without a gap.
   c10::SmallVector<std::pair<int64_t, int64_t>, 5> dimensions;  // stride, size

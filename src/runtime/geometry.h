@@ -22,6 +22,8 @@ struct Geometry {
   bool wrapped_number = false;  // changes type promotion, so it must survive
 
   void assign(const at::Tensor& tensor);
+  // Do all elements lie within a storage of so many bytes?
+  [[nodiscard]] bool fits(size_t storage_bytes) const;
   // A fresh tensor without autograd history over `storage`.
   [[nodiscard]] at::Tensor view_of(c10::intrusive_ptr<c10::StorageImpl> storage) const;
   // Of this shape, dtype and device, but without bytes: for ops that read metadata only.

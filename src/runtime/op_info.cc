@@ -31,10 +31,14 @@ constexpr std::array kHiddenWrites = {
 };
 
 // The written arguments are side state that the outputs of a training step do not read.
-constexpr std::array<std::string_view, 6> kSideState = {
-    "aten::native_batch_norm",           "aten::cudnn_batch_norm",
-    "aten::miopen_batch_norm",           "aten::_native_batch_norm_legit",
-    "aten::_batch_norm_with_update",     "aten::batch_norm_update_stats",
+struct SideState {
+  std::string_view op;
+  int32_t training_argument;  // -1 = the op always trains
+};
+constexpr std::array kSideState = {
+    SideState{"aten::native_batch_norm", 5},         SideState{"aten::cudnn_batch_norm", 5},
+    SideState{"aten::miopen_batch_norm", 5},         SideState{"aten::_native_batch_norm_legit", 5},
+    SideState{"aten::_batch_norm_with_update", -1},  SideState{"aten::batch_norm_update_stats", -1},
 };
 
 // Tensor arguments give sizes, dtype and device only.
@@ -48,6 +52,11 @@ constexpr std::array<std::string_view, 7> kEmptyFactories = {
     "aten::empty",     "aten::empty_like",        "aten::empty_strided", "aten::new_empty",
     "aten::_efficientzerotensor", "aten::new_empty_strided", "aten::empty_permuted",
 };
+
+// In place, but nothing of the earlier bytes is left. `out=` arguments are so too.
+constexpr std::array<std::string_view, 10> kOverwrites = {
+    "aten::copy_",   "aten::fill_",   "aten::zero_",        "aten::bernoulli_", "aten::uniform_",
+    "aten::normal_", "aten::random_", "aten::exponential_", "aten::cauchy_",    "aten::log_normal_"};
 
 // Results that are scratch space of the backward kernel, partly left as allocated.
 struct Unspecified {
@@ -75,6 +84,19 @@ bool listed(const Table& table, std::string_view base) {
   return false;
 }
 
+bool takes_generator(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    c10::TypePtr type = argument.type();
+    if (type->kind() == c10::TypeKind::OptionalType) {
+      type = type->expectRef<c10::OptionalType>().getElementType();
+    }
+    if (type->kind() == c10::TypeKind::GeneratorType) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 OpInfo::OpInfo(const c10::OperatorHandle& op) : handle(op) {
@@ -89,6 +111,9 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) : handle(op) {
     if (alias != nullptr && alias->isWrite()) {
       if (i < 64) {
         writes |= uint64_t{1} << i;
+        if (schema.arguments()[i].is_out() || listed(kOverwrites, base)) {
+          overwrites |= uint64_t{1} << i;
+        }
       } else {
         replayable = false;
         keep_reason = "writes an argument beyond the 64th";
@@ -109,10 +134,20 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) : handle(op) {
       unspecified_results = rule.results;
     }
   }
-  writes_only_side_state = listed(kSideState, base);
+  for (const SideState& rule : kSideState) {
+    if (base == rule.op) {
+      writes_only_side_state = true;
+      // The overload without running statistics has no such flag there.
+      const auto flag = static_cast<size_t>(rule.training_argument);
+      if (rule.training_argument >= 0 && writes != 0 && flag < schema.arguments().size() &&
+          schema.arguments()[flag].type()->kind() == c10::TypeKind::BoolType) {
+        training_argument = rule.training_argument;
+      }
+    }
+  }
   metadata_only = listed(kMetadataOnly, base);
   empty_factory = listed(kEmptyFactories, base);
-  random = op.hasTag(at::Tag::nondeterministic_seeded);
+  random = op.hasTag(at::Tag::nondeterministic_seeded) || takes_generator(schema);
   data_dependent = op.hasTag(at::Tag::data_dependent_output);
   collective = starts_with(base, "c10d::") || starts_with(base, "_c10d_functional::") ||
                starts_with(base, "c10d_functional::") || starts_with(base, "fsdp::");

@@ -46,6 +46,13 @@ PlanIndex::PlanIndex(const Trace& trace, const std::vector<Decision>& decisions)
         planned.output = static_cast<int32_t>(i);
       }
     }
+    planned.creator = creator_id(ordinal, planned.output,
+                                 trace.ops[static_cast<size_t>(creator)].key);
+    planned.recipe = planned.creator;
+    for (size_t w = 1; w < storage.writers.size(); ++w) {
+      planned.recipe =
+          extended_id(planned.recipe, trace.ops[static_cast<size_t>(storage.writers[w])].key);
+    }
     by_op_[static_cast<size_t>(ordinal)].push_back(planned);
     drops_.emplace_back(ordinal, planned);
   }

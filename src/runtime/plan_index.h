@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/hash.h"
 #include "core/plan.h"
 #include "core/trace.h"
 
@@ -21,11 +22,23 @@ struct PlannedOp {
   OpId trace_op = kNone;
 };
 
+// Identity of a storage between steps and plans: what its creator is (its key covers everything it was
+// computed from), where among the forward ops, which output.
+[[nodiscard]] inline uint64_t creator_id(int32_t ordinal, int32_t output, uint64_t key) {
+  return Hasher(key).add(ordinal).add(output).value();
+}
+// The same with its in-place writers: begins as the creator id, each writer's key is added.
+[[nodiscard]] inline uint64_t extended_id(uint64_t id, uint64_t writer_key) {
+  return Hasher(id).add(writer_key).value();
+}
+
 struct PlannedStorage {
   int32_t output = 0;
   Action action = Action::save;
   bool keep_after_recompute = true;
   StorageId storage = kNone;
+  uint64_t creator = 0;  // creator_id
+  uint64_t recipe = 0;   // with all writers
 };
 
 class PlanIndex {
@@ -59,6 +72,7 @@ struct PlanRun {
   int64_t seen_bytes = 0;
   int32_t diverged_at = -1;
   std::string diverged_op;                 // what ran there instead
+  std::string strict_error;                // the text thrown by a strict divergence
 
   [[nodiscard]] bool active() const { return index != nullptr && !diverged; }
 };

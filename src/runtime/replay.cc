@@ -1,5 +1,7 @@
 #include "runtime/replay.h"
 
+#include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -19,7 +21,8 @@ namespace {
 // Puts every generator that a replay touches back to where the program had left it.
 class GeneratorKeeper {
  public:
-  GeneratorKeeper() = default;
+  // The default generator is kept in any case: an op may draw from it without declaring that.
+  GeneratorKeeper() { about_to_set(at::globalContext().defaultGenerator(c10::kCPU)); }
   GeneratorKeeper(const GeneratorKeeper&) = delete;
   GeneratorKeeper& operator=(const GeneratorKeeper&) = delete;
   ~GeneratorKeeper() {
@@ -38,6 +41,26 @@ class GeneratorKeeper {
 
  private:
   std::vector<std::unique_ptr<RngState>> before_;
+};
+
+// Division of integers, factories and the like ask for it.
+class DefaultDtype {
+ public:
+  explicit DefaultDtype(caffe2::TypeMeta dtype) : before_(c10::get_default_dtype()) {
+    if (dtype != before_) {
+      c10::set_default_dtype(dtype);
+    }
+  }
+  ~DefaultDtype() {
+    if (c10::get_default_dtype() != before_) {
+      c10::set_default_dtype(before_);
+    }
+  }
+  DefaultDtype(const DefaultDtype&) = delete;
+  DefaultDtype& operator=(const DefaultDtype&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
 };
 
 class Replay {
@@ -91,7 +114,7 @@ class Replay {
         continue;
       }
       if (static_cast<size_t>(version) > slot.writers.size() ||
-          (slot.opaque && !only_created_empty(slot, version))) {
+          (tape_->opaque_at(slot, version) && !tape_->unfilled_at(slot, version))) {
         throw InternalError("a tensor made by " + describe(*tape_, slot) +
                             " is needed for recomputation but cannot be rebuilt. Fix: run with "
                             "LOWTIDE_DISABLE=1 and report the op");
@@ -129,10 +152,6 @@ class Replay {
         last_use_[output.slot] = position;
       }
     }
-  }
-
-  bool only_created_empty(const Slot& slot, int32_t version) {
-    return version == 1 && tape_->record(slot.writers[0]).info->empty_factory;
   }
 
   // The storage a reference stands for. Called without the mutex.
@@ -189,6 +208,13 @@ class Replay {
     if (ref.kind == RefKind::external && ref.written) {
       storage = storage ? clone_storage(storage) : scratch_storage(ref.geometry);
     }
+    if (!ref.geometry.fits(storage->nbytes())) {
+      throw InternalError("an input of " + record.info->name + " (forward op #" +
+                          std::to_string(record.ordinal) + ") has only " +
+                          std::to_string(storage->nbytes()) +
+                          " bytes left: its storage was resized after the forward pass. Fix: refill it "
+                          "before backward, or run with LOWTIDE_DISABLE=1");
+    }
     return ref.geometry.view_of(std::move(storage));
   }
 
@@ -219,6 +245,7 @@ class Replay {
     }
     {
       const c10::AutoGradMode grad_mode(record->grad_mode);
+      const DefaultDtype default_dtype(record->default_dtype);
       record->info->handle.callBoxed(&stack);
     }
     take_results(*record, stack, position);
@@ -289,11 +316,15 @@ class Replay {
   // `storage` is the slot's live value from now on. Caller holds the mutex.
   static void adopt(Runtime& runtime, Tape& tape, int32_t index, const StoragePtr& storage, bool hold) {
     Slot& slot = tape.slot(index);
+    LOWTIDE_CHECK(static_cast<int64_t>(storage->nbytes()) == slot.bytes,
+                  "recomputing the output of " + describe(tape, slot) + " gave " +
+                      std::to_string(storage->nbytes()) + " bytes instead of " +
+                      std::to_string(slot.bytes));
     if (slot.has_digest && digest_of(*storage) == slot.digest) {
       slot.has_digest = false;
-      if (slot.ordinal >= 0) {
+      if (slot.creator != 0) {
         slot.trusted = true;
-        runtime.trusted.insert(slot_id(slot.ordinal, slot.output));
+        runtime.trusted.insert(slot.recipe);
         runtime.counters.verified += runtime.verify ? 1 : 0;
       }
     } else if (slot.has_digest) {
@@ -365,12 +396,11 @@ StoragePtr rebuild_beside(Runtime& runtime, const std::shared_ptr<Tape>& tape, i
 
 bool secure_recipe(Tape& tape, int32_t index) {
   Slot& target = tape.slot(index);
-  if (target.opaque || target.writers.empty() ||
-      static_cast<size_t>(target.version) != target.writers.size() ||
+  if (target.writers.empty() || static_cast<size_t>(target.version) != target.writers.size() ||
       tape.opaque_at(target, target.version)) {
     return false;
   }
-  if (tape.opaque_reads == 0) {
+  if (tape.opaque_reads == 0 && tape.lost_inputs == 0) {
     return true;
   }
   std::vector<char> seen(static_cast<size_t>(tape.slots()), 0);
@@ -381,13 +411,19 @@ bool secure_recipe(Tape& tape, int32_t index) {
     const int32_t current = stack.back();
     stack.pop_back();
     for (const int32_t writer : tape.slot(current).writers) {
-      for (const TensorRef& ref : tape.record(writer).tensors) {
+      const OpRecord& record = tape.record(writer);
+      for (const TensorRef& ref : record.tensors) {
+        if (ref.kind == RefKind::external && !tape.external(ref.index).storage &&
+            !(ref.written && record.info->writes_only_side_state)) {
+          return false;
+        }
         if (ref.kind != RefKind::slot) {
           continue;
         }
         Slot& source = tape.slot(ref.index);
-        if (!ref.written && tape.opaque_at(source, ref.version)) {
-          if (!source.alive() || source.version != ref.version) {
+        if (tape.opaque_at(source, ref.version) &&
+            !(ref.written && tape.unfilled_at(source, ref.version))) {
+          if (ref.written || !source.alive() || source.version != ref.version) {
             return false;
           }
           pins.push_back(ref.index);

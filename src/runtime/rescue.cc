@@ -2,6 +2,7 @@
 
 #include <ATen/ops/clone.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/internal_guards.h"
@@ -21,18 +22,17 @@ void RescueList::add_overwritten(Runtime& runtime, c10::StorageImpl* storage,
       if (own_recipe || (entry.readers > 0 && tape->needed_by_holders(external))) {
         items_.push_back({tape, external, entry.storage});
       } else {
-        dropped_.push_back(std::move(entry.storage));
-        entry.storage.reset();
+        tape->lose_external(external, dropped_);
       }
       tape->forget_external(external);
       continue;
     }
     const int32_t index = own ? -1 : tape->find_slot(storage);
     if (index >= 0) {
-      // Nobody will be able to replay this write: the live bytes are the only copy.
+      // Nobody will be able to replay this write: from here on the live bytes are the only copy.
       Slot& slot = tape->slot(index);
       ++slot.version;
-      slot.opaque = true;
+      slot.lost_from = std::min(slot.lost_from, slot.version);
       if (slot.holders > 0 && !slot.held) {
         slot.held = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
       }
@@ -44,9 +44,18 @@ void RescueList::run(Runtime& runtime) {
   dropped_.clear();
   for (Item& item : items_) {
     c10::intrusive_ptr<c10::StorageImpl> copy;
-    {
+    try {
       const InternalScope internal(runtime);
       copy = clone_storage(item.original);
+    } catch (...) {
+      // A front end may not be able to stop the write: nothing may read these bytes as the old ones.
+      const std::lock_guard lock(runtime.mutex);
+      for (const Item& lost : items_) {
+        if (!lost.tape->external(lost.external).rescued) {
+          lost.tape->lose_external(lost.external, dropped_);
+        }
+      }
+      throw;
     }
     const std::lock_guard lock(runtime.mutex);
     External& entry = item.tape->external(item.external);

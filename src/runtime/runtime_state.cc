@@ -29,6 +29,8 @@ void Runtime::begin_step() {
     step_keys.clear();
     counters = {};
     watched.clear();
+    foreign.clear();
+    tape->opaque_reads = never_drop.empty() ? 0 : 1;
   }
 }
 
@@ -41,6 +43,7 @@ void Runtime::end_step() {
     }
     in_step = false;
     watched.clear();
+    foreign.clear();
     if (tape->live_holders == 0) {
       tape->clear(released);
     }
@@ -81,6 +84,21 @@ void Runtime::poll_releases() {
     log->release(slot.sid);
     return true;
   });
+  std::erase_if(foreign, [this](const auto& entry) {
+    Slot& slot = entry.first->slot(entry.second);
+    if (slot.sid == kNone || slot.alive()) {
+      return slot.sid == kNone;
+    }
+    log->free_absent(slot.sid);
+    return true;
+  });
+}
+
+void Runtime::watch_foreign(const std::shared_ptr<Tape>& owner, int32_t slot) {
+  const Slot& made = owner->slot(slot);
+  if (made.bytes > 0 && !log->knows(made.identity._unsafe_get_target()->data())) {
+    foreign.emplace_back(owner, slot);
+  }
 }
 
 int64_t Runtime::price_of(int32_t ordinal, int64_t measured_ns) {

@@ -71,8 +71,8 @@ class Runtime {
   int32_t forward_ops = 0;                  // of the running step
   std::vector<uint64_t> step_keys;          // of the forward ops so far
   std::vector<int64_t> op_ns;               // by ordinal: the first run's time, frozen
-  std::unordered_set<uint64_t> never_drop;  // slot_id(ordinal, output) that failed verification
-  std::unordered_set<uint64_t> trusted;     // slot_id that passed
+  std::unordered_set<uint64_t> never_drop;  // creator ids that failed verification
+  std::unordered_set<uint64_t> trusted;     // recipe ids that passed: only these are ever dropped
   struct MismatchReport {
     int32_t ordinal = -1;
     int32_t output = 0;
@@ -85,7 +85,7 @@ class Runtime {
   // Same structure, other sizes: the plan for activations `ratio` times as large; null = keep the plan.
   // Called with the mutex held: must not allocate tensors.
   std::function<std::shared_ptr<const PlanIndex>(double ratio)> rescale;
-  uint64_t canary_slot = 0;                 // slot_id to check in this step; 0 = none
+  uint64_t canary = 0;                      // creator id to check in this step; 0 = none
 
   StepCounters counters;
   int64_t pack_clock = 0;                   // packs so far, over all steps
@@ -93,6 +93,9 @@ class Runtime {
   // Polls saved storages for `release` events (probe steps). Caller holds the mutex.
   void poll_releases();
   std::vector<std::pair<std::shared_ptr<Tape>, int32_t>> watched;  // packed, not yet released
+  // Storages that no ledger reports (device memory, memory of other libraries): their frees are polled.
+  std::vector<std::pair<std::shared_ptr<Tape>, int32_t>> foreign;
+  void watch_foreign(const std::shared_ptr<Tape>& owner, int32_t slot);
 
   // Price of a forward op for eviction: its first measured time, the same in all later steps (prices
   // that move make the victims, and so the floor, differ from step to step).
@@ -109,12 +112,6 @@ class Runtime {
  private:
   static std::atomic<Runtime*> active_;
 };
-
-// Identity of a storage between steps: position of its creator among the forward ops, output number.
-[[nodiscard]] constexpr uint64_t slot_id(int32_t ordinal, int32_t output) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(ordinal)) << 16 |
-          static_cast<uint64_t>(static_cast<uint16_t>(output))) + 1;
-}
 
 // The output bytes of this many first forward ops tell how a step's sizes compare with the plan's.
 inline constexpr int32_t kSizingOps = 8;

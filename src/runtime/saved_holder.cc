@@ -96,8 +96,8 @@ void SavedHolder::bind_slot(int32_t index) {
       runtime_->watched.emplace_back(tape_, index);
     }
   }
-  const bool drop = slot.action == Action::drop && (!runtime_->verify || slot.trusted) &&
-                    slot.bytes > 0 &&
+  // Nothing is dropped before its recipe has been verified once, whatever the plan says.
+  const bool drop = slot.action == Action::drop && slot.trusted && slot.bytes > 0 &&
                     (slot.pins.empty() ? secure_recipe(*tape_, index) : true);
   if (drop) {
     runtime_->counters.drops += 1;
@@ -132,8 +132,8 @@ c10::intrusive_ptr<c10::StorageImpl> SavedHolder::live_storage() {
       runtime_->watched.emplace_back(tape_, slot_);
     }
     live = slot.identity.lock();
-    check = live && ((runtime_->verify && !slot.trusted) || slot.canary) && !slot.checked &&
-            !slot.unspecified;
+    const bool unproven = !slot.trusted && (runtime_->verify || slot.action == Action::drop);
+    check = live && (unproven || slot.canary) && !slot.checked && !slot.unspecified;
     slot.checked |= check;
   }
   if (!live) {
@@ -167,17 +167,16 @@ void SavedHolder::compare_with_recipe(const StoragePtr& live) {
   }
   const std::lock_guard lock(runtime_->mutex);
   Slot& slot = tape_->slot(slot_);
-  const uint64_t id = slot_id(slot.ordinal, slot.output);
   runtime_->counters.verified += 1;
   runtime_->counters.canaries += slot.canary ? 1 : 0;
   if (same) {
-    runtime_->trusted.insert(id);
+    runtime_->trusted.insert(slot.recipe);
     slot.trusted = true;
     return;
   }
   runtime_->counters.mismatched += 1;
-  runtime_->trusted.erase(id);
-  runtime_->never_drop.insert(id);
+  runtime_->trusted.erase(slot.recipe);
+  runtime_->never_drop.insert(slot.creator);
   slot.opaque = true;
   if (!slot.held) {
     slot.held = live;

@@ -196,8 +196,8 @@ void SessionImpl::load_given_plan() {
 }
 
 void SessionImpl::mark_trusted() {
-  for (const auto& [ordinal, output] : current().droppable()) {
-    runtime_->trusted.insert(slot_id(ordinal, output));
+  for (const uint64_t recipe : current().droppable()) {
+    runtime_->trusted.insert(recipe);
   }
 }
 
@@ -231,15 +231,28 @@ bool SessionImpl::begin_step() {
 
 void SessionImpl::choose_mode() {
   if (phase_ == SessionPhase::probe && static_cast<int>(logs_.size()) >= options_.probe_steps) {
-    build_variant();
+    try {
+      build_variant();
+      phase_ = SessionPhase::verify;
+    } catch (const Error& error) {
+      // Training goes on: eviction keeps the budget without a plan.
+      std::fprintf(stderr, "lowtide: no plan can be made: %s\n", error.what());
+      planless_ = true;
+      logs_.clear();
+      phase_ = SessionPhase::warmup;
+    }
+  }
+  if (!strict_error_.empty()) {
+    throw Mismatch(strict_error_);
+  }
+  if (phase_ >= SessionPhase::verify && !current().plan().has_value()) {
     make_plan();
-    phase_ = SessionPhase::verify;
   }
   stats_.phase = phase_;
   runtime_->verify = phase_ == SessionPhase::verify;
   runtime_->plan = {};
-  runtime_->canary_slot = 0;
-  if (phase_ == SessionPhase::warmup && warmup_done_ >= options_.warmup_steps) {
+  runtime_->canary = 0;
+  if (phase_ == SessionPhase::warmup && warmup_done_ >= options_.warmup_steps && !planless_) {
     phase_ = SessionPhase::probe;
     stats_.phase = phase_;
   }
@@ -260,8 +273,7 @@ void SessionImpl::choose_mode() {
 void SessionImpl::pick_canary() {
   const auto& drops = current().index()->drops();
   if (!drops.empty()) {
-    const auto& [ordinal, planned] = drops[static_cast<size_t>(canary_count_++) % drops.size()];
-    runtime_->canary_slot = slot_id(ordinal, planned.output);
+    runtime_->canary = drops[static_cast<size_t>(canary_count_++) % drops.size()].second.creator;
   }
 }
 
@@ -282,6 +294,7 @@ void SessionImpl::end_step() noexcept {
     front_end_->leave_thread();
     runtime_->end_step();
     const bool failed = std::uncaught_exceptions() > exceptions_at_begin_;
+    strict_error_ = runtime_->plan.strict_error;
     account_step(step_ns);
     if (open_log_ != nullptr) {
       finish_log(failed, step_ns);
@@ -469,18 +482,18 @@ void SessionImpl::after_verify() {
   inherited_.mismatched += runtime_->counters.mismatched;
   // What was evicted before it could be compared is left for the next verify step: by then the
   // verified part of the plan is enforced, so that there is room.
-  std::vector<std::pair<int32_t, int32_t>> open;
+  std::vector<std::pair<int32_t, PlannedStorage>> open;
   for (const auto& [ordinal, planned] : current().index()->drops()) {
-    if (!runtime_->trusted.contains(slot_id(ordinal, planned.output))) {
-      open.emplace_back(ordinal, planned.output);
+    if (!runtime_->trusted.contains(planned.recipe)) {
+      open.emplace_back(ordinal, planned);
     }
   }
   if (!open.empty() && ++verify_steps_ < kMaxVerifySteps) {
     return;
   }
-  for (const auto& [ordinal, output] : open) {
-    runtime_->never_drop.insert(slot_id(ordinal, output));
-    current().forbid(ordinal, output, "could not be verified");
+  for (const auto& [ordinal, planned] : open) {
+    runtime_->never_drop.insert(planned.creator);
+    current().forbid(ordinal, planned.output, "could not be verified");
   }
   if (!open.empty()) {
     make_plan();

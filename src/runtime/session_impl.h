@@ -86,6 +86,8 @@ class SessionImpl {
   size_t current_ = 0;
   bool from_file_ = false;           // the current variant came from a file and is not yet confirmed
   bool strict_ = false;              // the plan was given by hand
+  std::string strict_error_;         // it turned out to be of another program
+  bool planless_ = false;            // the probe could not be turned into a plan
   bool confirm_enforced_ = false;    // the next enforced step's measures go into the plan
   Measured inherited_;               // verification of the current trace
   int tightenings_ = 0;

@@ -108,8 +108,12 @@ StorageId StepLog::storage_at(const void* address, int64_t bytes, StorageKind ki
   return sid;
 }
 
-StorageId StepLog::add_foreign(int64_t bytes) {
+StorageId StepLog::created(const void* address, int64_t bytes) {
   const std::lock_guard lock(mutex_);
+  const auto found = at_.find(address);
+  if (bytes > 0 && found != at_.end()) {
+    return found->second;
+  }
   const auto sid = static_cast<StorageId>(storages_.size());
   LoggedStorage storage;
   storage.bytes = bytes;
@@ -118,6 +122,11 @@ StorageId StepLog::add_foreign(int64_t bytes) {
   evicted_.push_back(0);
   add_event(EventKind::alloc, sid);
   return sid;
+}
+
+bool StepLog::knows(const void* address) {
+  const std::lock_guard lock(mutex_);
+  return at_.contains(address);
 }
 
 SaveId StepLog::pack(StorageId sid, int32_t version) {

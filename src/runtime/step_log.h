@@ -69,8 +69,10 @@ class StepLog : public hooks::LedgerSink {
 
   // The storage at an address; one not seen before is resident (alive when the step began).
   StorageId storage_at(const void* address, int64_t bytes, StorageKind kind_if_new);
-  // A storage the ledger did not see being allocated (no bytes, or foreign memory).
-  StorageId add_foreign(int64_t bytes);
+  // A storage that an op has just made; memory that the ledger did not see counts from now on.
+  StorageId created(const void* address, int64_t bytes);
+  // Does the ledger report this block?
+  [[nodiscard]] bool knows(const void* address);
   LoggedStorage& storage(StorageId sid) { return storages_[static_cast<size_t>(sid)]; }
 
   SaveId pack(StorageId sid, int32_t version);

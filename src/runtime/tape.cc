@@ -86,10 +86,22 @@ void Tape::bind(int32_t index, const c10::intrusive_ptr<c10::StorageImpl>& stora
   slot_of_[storage.get()] = index;
 }
 
+void Tape::lose_external(int32_t index,
+                         std::vector<c10::intrusive_ptr<c10::StorageImpl>>& released) {
+  External& entry = external(index);
+  if (entry.storage) {
+    lost_inputs += entry.readers > 0 ? 1 : 0;
+    released.push_back(std::move(entry.storage));
+    entry.storage.reset();
+  }
+}
+
+bool Tape::unfilled_at(const Slot& slot, int32_t version) {
+  return version == 1 && !slot.writers.empty() && record(slot.writers[0]).info->empty_factory;
+}
+
 bool Tape::opaque_at(const Slot& slot, int32_t version) {
-  const bool unfilled = !slot.writers.empty() && version == 1 &&
-                        record(slot.writers[0]).info->empty_factory;
-  return unfilled || slot.opaque;
+  return slot.opaque || version >= slot.lost_from || unfilled_at(slot, version);
 }
 
 bool Tape::needed_by_holders(int32_t wanted) {
@@ -152,6 +164,7 @@ void Tape::clear(std::vector<c10::intrusive_ptr<c10::StorageImpl>>& released) {
   external_of_.clear();
   live_holders = 0;
   opaque_reads = 0;
+  lost_inputs = 0;
   ++generation;
 }
 

@@ -57,6 +57,7 @@ struct OpRecord {
   c10::SmallVector<OutputRef, 2> outputs;
   std::unique_ptr<RngState> rng;
   bool grad_mode = false;
+  caffe2::TypeMeta default_dtype;
   bool replayable = true;
   const char* keep_reason = "";
   int64_t ns = 0;                      // measured, 0 = not (yet)
@@ -72,6 +73,8 @@ struct Slot {
   c10::intrusive_ptr<c10::StorageImpl> held;
   int64_t bytes = 0;
   uint64_t key = 0;                    // of the last writer and output position
+  uint64_t creator = 0;                // creator_id, 0 = not made by a forward op
+  uint64_t recipe = 0;                 // extended by each writer
   c10::SmallVector<int32_t, 3> writers;  // records: creator, then in-place writers
   int32_t version = 0;                 // writes so far, recorded or not
   int32_t ordinal = -1;                // of the creator, with `output`: identity between steps
@@ -82,7 +85,8 @@ struct Slot {
   Action action = Action::save;
   bool keep_after_recompute = true;
   bool opaque = false;                 // content not described by its writers: never dropped
-  bool trusted = false;                // verified earlier: no digest needed
+  int32_t lost_from = INT32_MAX;       // first version that no recorded op describes
+  bool trusted = false;                // this recipe was verified: may be dropped, needs no digest
   bool unspecified = false;            // some of its bytes mean nothing: cannot be compared
   bool canary = false;
   bool checked = false;                // compared with its recipe in this step
@@ -118,6 +122,8 @@ class Tape {
   int32_t add_slot();
   int32_t add_external(const at::Tensor& tensor);
   void forget_external(int32_t external);  // overwritten: later reads make a new one
+  // Overwritten while no holder needs it: what reads it cannot be rebuilt any more.
+  void lose_external(int32_t external, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& released);
 
   [[nodiscard]] Slot& slot(int32_t i) { return slots_[static_cast<size_t>(i)]; }
   [[nodiscard]] External& external(int32_t i) { return externals_[static_cast<size_t>(i)]; }
@@ -139,12 +145,15 @@ class Tape {
   // Forgets everything. Released storages go to `released`, for the caller to drop unlocked.
   void clear(std::vector<c10::intrusive_ptr<c10::StorageImpl>>& released);
 
-  // Is the slot's content at `version` more than its recorded writers say? (unreplayable op, failed
-  // verification, or an `empty` buffer that no recorded op has filled)
+  // Is the slot's content at `version` more than its recorded writers say? (unreplayable op, write that
+  // was not recorded, failed verification, or an `empty` buffer that no recorded op has filled)
   [[nodiscard]] bool opaque_at(const Slot& slot, int32_t version);
+  // ... of an `empty` buffer as it was allocated: a recipe that overwrites it needs no more.
+  [[nodiscard]] bool unfilled_at(const Slot& slot, int32_t version);
 
   int64_t live_holders = 0;
   int32_t opaque_reads = 0;            // recipes that read an opaque slot: drops must pin it
+  int32_t lost_inputs = 0;             // externals with readers that were overwritten and not rescued
   uint64_t generation = 0;             // changes at every clear
 
  private:

@@ -108,7 +108,7 @@ std::shared_ptr<const PlanIndex> Variant::scaled(double ratio, int64_t budget_by
   return point_index_.at(points.size() - 1);
 }
 
-std::vector<std::pair<int32_t, int32_t>> Variant::droppable() const {
+std::vector<uint64_t> Variant::droppable() const {
   std::vector<Decision> all;
   for (size_t i = 0; i < trace_->storages.size(); ++i) {
     if (trace_->storages[i].recomputable) {
@@ -116,9 +116,9 @@ std::vector<std::pair<int32_t, int32_t>> Variant::droppable() const {
     }
   }
   const PlanIndex index(*trace_, all);
-  std::vector<std::pair<int32_t, int32_t>> result;
+  std::vector<uint64_t> result;
   for (const auto& [ordinal, planned] : index.drops()) {
-    result.emplace_back(ordinal, planned.output);
+    result.push_back(planned.recipe);
   }
   return result;
 }

@@ -39,8 +39,8 @@ class Variant {
   [[nodiscard]] std::shared_ptr<const PlanIndex> scaled(double ratio, int64_t budget_bytes) const;
   // Builds what `scaled` reads. Takes planning time.
   void prepare_scaling();
-  // (ordinal, output) of every storage that some plan may drop.
-  [[nodiscard]] std::vector<std::pair<int32_t, int32_t>> droppable() const;
+  // Recipe ids of every storage that some plan may drop.
+  [[nodiscard]] std::vector<uint64_t> droppable() const;
   [[nodiscard]] int64_t resident_bytes() const;
   [[nodiscard]] int64_t smallest_peak_bytes();
 

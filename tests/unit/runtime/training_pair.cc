@@ -72,6 +72,13 @@ class ChaosAllocator : public c10::Allocator {
 
 ChaosAllocator* installed_chaos = nullptr;
 
+// At the lowest priority that torch accepts, so that the session can put its own back.
+void set_cpu_allocator(c10::Allocator* wanted) {
+  for (int priority = 0; priority < 256 && c10::GetAllocator(c10::kCPU) != wanted; ++priority) {
+    c10::SetAllocator(c10::kCPU, wanted, static_cast<uint8_t>(priority));
+  }
+}
+
 std::string first_difference(const Observed& plain, const Observed& other, const char* what) {
   for (size_t i = 0; i < plain.size(); ++i) {
     if (i >= other.size() || plain[i] != other[i]) {
@@ -136,11 +143,11 @@ int64_t smallest_budget(const Program& program) {
 
 Chaos::Chaos(double p, uint64_t seed) {
   installed_chaos = new ChaosAllocator(c10::GetCPUAllocator(), p, seed);
-  c10::SetAllocator(c10::kCPU, installed_chaos, 100);
+  set_cpu_allocator(installed_chaos);
 }
 
 Chaos::~Chaos() {
-  c10::SetAllocator(c10::kCPU, installed_chaos->below(), 100);
+  set_cpu_allocator(installed_chaos->below());
   delete installed_chaos;
   installed_chaos = nullptr;
 }

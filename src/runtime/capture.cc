@@ -387,7 +387,11 @@ void settle_pending(OpFrame& frame) {
 
 void CaptureCore::end(OpFrame& frame, c10::ArrayRef<c10::IValue> results) {
   Runtime& runtime = *frame.runtime;
-  const int64_t ns = frame.timed ? profiler::now_ns(runtime.clock) - frame.start_ns : 0;
+  int64_t ns = frame.timed ? profiler::now_ns(runtime.clock) - frame.start_ns : 0;
+  if (frame.parent != nullptr) {
+    frame.parent->inner_ns += ns;
+  }
+  ns -= frame.timed ? frame.inner_ns : 0;
   hooks::set_current_op(-1);
   if (frame.tape == nullptr) {
     return;
@@ -401,7 +405,10 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
   Runtime& runtime = *frame.runtime;
   Tape& tape = *frame.tape;
   OpRecord* record = frame.record;
-  frame.wrapper = frame.wrapper && (record == nullptr || only_wraps(frame, results));
+  if (frame.wrapper && record != nullptr && !only_wraps(frame, results)) {
+    frame.wrapper = false;
+    frame.log_op = frame.log_op < 0 ? -1 : runtime.log->begin_again(frame.log_op);
+  }
   if (frame.log_op >= 0) {
     if (frame.wrapper) {
       runtime.log->mark_wrapper(frame.log_op);

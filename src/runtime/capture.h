@@ -34,6 +34,7 @@ struct OpFrame {
   Phase phase = Phase::forward;
   int32_t log_op = -1;
   int64_t start_ns = 0;
+  int64_t inner_ns = 0;            // of the ops inside
   bool timed = false;
   bool wrapper = false;            // contains other captured ops
   bool only_watch = false;         // its writes matter, no recipe is made

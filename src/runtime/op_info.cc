@@ -63,7 +63,10 @@ struct Unspecified {
   std::string_view op;
   uint64_t results;  // bit mask
 };
-constexpr std::array kUnspecified = {Unspecified{"aten::mkldnn_rnn_layer", 0b1000}};
+constexpr std::array kUnspecified = {
+    Unspecified{"aten::mkldnn_rnn_layer", 0b1000},
+    Unspecified{"aten::_ctc_loss", 0b10},  // beyond each sequence's length
+};
 
 constexpr std::array<std::string_view, 4> kMovesStorage = {"aten::resize_", "aten::resize_as_",
                                                            "aten::set_", "aten::record_stream"};

@@ -75,6 +75,15 @@ void StepLog::mark_wrapper(int32_t op) {
   ops_[static_cast<size_t>(op)].wrapper = true;
 }
 
+int32_t StepLog::begin_again(int32_t op) {
+  const std::lock_guard lock(mutex_);
+  const auto id = static_cast<int32_t>(ops_.size());
+  ops_.push_back(ops_[static_cast<size_t>(op)]);
+  ops_[static_cast<size_t>(op)].wrapper = true;
+  add_event(EventKind::op_begin, id);
+  return id;
+}
+
 void StepLog::end_op(int32_t op, int64_t ns, uint64_t key, uint64_t shape_key) {
   const std::lock_guard lock(mutex_);
   LoggedOp& done = ops_[static_cast<size_t>(op)];

@@ -64,6 +64,8 @@ class StepLog : public hooks::LedgerSink {
   int32_t begin_op(const OpInfo& info, Phase phase, uint64_t sizes);
   // An open op turned out to be a wrapper of the ops inside it.
   void mark_wrapper(int32_t op);
+  // An open op contains others but has work of its own, done after them: it begins here. Its new id.
+  int32_t begin_again(int32_t op);
   void end_op(int32_t op, int64_t ns, uint64_t key, uint64_t shape_key);
   LoggedOp& op(int32_t i) { return ops_[static_cast<size_t>(i)]; }
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """What Lowtide costs where it has nothing to do: a session that idles, and one that keeps all.
 
-Instructions of ten training steps under callgrind (difference of a longer and a shorter run, so
-that loading and probing cancel), thread CPU time per forward op and per saved tensor, the allocator
+Instructions of ten settled training steps under callgrind, thread CPU time per forward op and per saved tensor, the allocator
 beside torch's own, and step CPU time of interleaved runs with its interval. --quick: fewer steps
 and pairs.
 """
@@ -23,24 +22,29 @@ AMPLE = ("--budget", "64GiB", "--warmup", 1, "--probe", 1)
 SETTLED = 10  # steps after which a session has long begun to enforce
 
 
-def instructions(arguments, steps, folder):
-    """Instructions that the whole run retires, one thread, as callgrind counts them."""
-    command = [
+def instructions(arguments, steps):
+    """Instructions of `steps` settled steps, one thread, as callgrind counts them: counting is
+    switched on between two steps, so that loading, probing and planning run fast and uncounted."""
+    valgrind = (
         "valgrind",
         "--tool=callgrind",
         "--callgrind-out-file=/dev/null",
-        demolib.program(),
-        *arguments,
-        *MODEL,
-        "--steps",
-        steps,
-    ]
-    done = subprocess.run(
-        [str(word) for word in command], cwd=folder, capture_output=True, text=True
+        "--instr-atstart=no",
     )
-    found = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
-    if done.returncode or not found:
-        raise demolib.RunFailed(f"callgrind exited {done.returncode}: {done.stderr[-2000:]}")
+    run = demolib.PacedRun(*arguments, *MODEL, under=valgrind)
+    try:
+        for _ in range(SETTLED):
+            run.step()
+        subprocess.run(
+            ["callgrind_control", "--instr=on", str(run.pid)], check=True, capture_output=True
+        )
+        for _ in range(steps):
+            run.step()
+    finally:
+        errors = run.close()
+    found = re.search(r"Collected\s*:\s*(\d+)", errors)
+    if not found:
+        raise demolib.RunFailed(f"callgrind gave no count: {errors[-2000:]}")
     return int(found.group(1))
 
 
@@ -50,12 +54,7 @@ def judge_instructions(bench, quick):
     counts = {}
     for name, arguments in arms.items():
         with tempfile.TemporaryDirectory(prefix="lowtide-overhead-") as folder:
-            # --directory differs per run, so that the longer one does not find the shorter's trace.
-            short, long = (
-                instructions((*arguments, "--directory", f"{folder}/{count}"), count, folder)
-                for count in (SETTLED, SETTLED + steps)
-            )
-        counts[name] = long - short
+            counts[name] = instructions((*arguments, "--directory", folder), steps)
         bench.say(f"  {name}: {counts[name] / steps:,.0f} instructions a step")
     rows = [
         [name, f"{count / steps:,.0f}", f"{count / counts['plain']:.5f}"]

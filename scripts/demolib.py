@@ -90,8 +90,10 @@ def differences(run, reference):
 class PacedRun:
     """A run that takes a step when asked to, so that several can be interleaved."""
 
-    def __init__(self, *arguments, executable=None):
+    def __init__(self, *arguments, executable=None, under=()):
+        """`under`: a command that runs the program, as valgrind does."""
         command = [
+            *map(str, under),
             str(executable or program()),
             *map(str, arguments),
             "--paced",
@@ -122,11 +124,19 @@ class PacedRun:
         self._errors.seek(0)
         raise RunFailed(f"exited {self._process.returncode}: {self._errors.read().strip()[-2000:]}")
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def close(self):
+        """Ends the run; what it wrote to stderr."""
         self._process.stdin.close()
         self._process.stdout.read()
         self._process.wait()
+        self._errors.seek(0)
+        errors = self._errors.read()
         self._errors.close()
+        return errors
 
     def __enter__(self):
         return self

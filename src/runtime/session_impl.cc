@@ -75,6 +75,7 @@ SessionImpl::SessionImpl(SessionOptions options)
   core_->set_pressure_handler(evictor_.get());
   engine_ = std::make_unique<EngineInstallation>(runtime_, *front_end_);
   runtime_->rescale = [this](double ratio) {
+    scaling_wanted_ = true;  // planning takes time and memory: it waits for the end of the step
     return limit_ == hooks::CachingCore::kNoLimit ? nullptr : current().scaled(ratio, limit_);
   };
   runtime_->find_variant = [this]() -> std::shared_ptr<const PlanIndex> {
@@ -301,6 +302,10 @@ void SessionImpl::end_step() noexcept {
     }
     if (!failed) {
       handle_mismatches();
+      if (scaling_wanted_ && limit_ != hooks::CachingCore::kNoLimit && !variants_.empty()) {
+        current().prepare_scaling();
+      }
+      scaling_wanted_ = false;
       switch (phase_) {
         case SessionPhase::warmup:
           if (++warmup_done_ > 1) {
@@ -452,7 +457,6 @@ void SessionImpl::make_plan() {
     if (core_ != nullptr) {
       core_->set_limit(limit_);
     }
-    current().prepare_scaling();
   }
   stats_.variants = static_cast<int64_t>(variants_.size());
   say("plan: " + std::to_string(current().plan()->decisions.size()) + " storages dropped, predicted peak " +

@@ -93,6 +93,7 @@ class SessionImpl {
   int tightenings_ = 0;
   int64_t tightened_bytes_ = 0;
   std::map<uint64_t, int> unknown_structures_;
+  bool scaling_wanted_ = false;      // a step of other sizes ran: have its plans ready
   int relearn_steps_left_ = 0;       // steps to watch for an unknown structure
   uint64_t relearn_structure_ = 0;
   int64_t canary_count_ = 0;

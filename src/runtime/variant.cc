@@ -36,7 +36,22 @@ const planner::Frontier& Variant::frontier() {
 }
 
 void Variant::make_plan(int64_t budget_bytes, int64_t reserve_bytes) {
-  plan_ = planner::make_plan(*trace_, frontier(), budget_bytes, planner_options(reserve_bytes));
+  planner::PlannerOptions options = planner_options(reserve_bytes);
+  const planner::Frontier* all = frontier_.has_value() ? &*frontier_ : nullptr;
+  if (all == nullptr) {
+    // An ample budget needs no search.
+    planner::PlannerOptions plain = options;
+    plain.strategies = {"keep_all"};
+    const planner::Frontier keep_all = planner::build_frontier(*trace_, plain);
+    if (keep_all.select(budget_bytes, trace_->outside_bytes + reserve_bytes) != nullptr) {
+      plan_ = planner::make_plan(*trace_, keep_all, budget_bytes, plain);
+    } else {
+      all = &frontier();
+    }
+  }
+  if (all != nullptr) {
+    plan_ = planner::make_plan(*trace_, *all, budget_bytes, options);
+  }
   index_ = std::make_shared<const PlanIndex>(*trace_, plan_->decisions);
 }
 
@@ -86,6 +101,9 @@ void Variant::forbid(int32_t ordinal, int32_t output, const std::string& reason)
 }
 
 void Variant::prepare_scaling() {
+  if (!point_index_.empty()) {
+    return;
+  }
   const planner::Frontier& all = frontier();
   for (size_t i = 0; i < all.points().size(); ++i) {
     point_index_[i] = std::make_shared<const PlanIndex>(*trace_, all.points()[i].decisions);

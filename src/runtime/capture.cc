@@ -202,7 +202,9 @@ void add_logged_inputs(OpFrame& frame, c10::ArrayRef<c10::IValue> arguments) {
     const StorageId sid = slot >= 0 && frame.tape->slot(slot).sid != kNone
                               ? frame.tape->slot(slot).sid
                               : sid_of(*frame.runtime, tensor);
-    const StorageRef ref{sid, slot >= 0 ? frame.tape->slot(slot).version : 0};
+    // Writes that no op recorded are no versions of a trace; the storage is marked as kept.
+    const auto recorded = static_cast<int32_t>(frame.runtime->log->storage(sid).writers.size());
+    const StorageRef ref{sid, slot >= 0 ? std::min(frame.tape->slot(slot).version, recorded) : 0};
     if (written && std::find(logged.writes.begin(), logged.writes.end(), sid) == logged.writes.end()) {
       logged.writes.push_back(sid);
     }

@@ -33,6 +33,11 @@ void RescueList::add_overwritten(Runtime& runtime, c10::StorageImpl* storage,
       Slot& slot = tape->slot(index);
       ++slot.version;
       slot.lost_from = std::min(slot.lost_from, slot.version);
+      if (runtime.log != nullptr && slot.sid != kNone) {
+        LoggedStorage& logged = runtime.log->storage(slot.sid);
+        logged.replayable = false;
+        logged.keep_reason = "written by no operator that Lowtide saw";
+      }
       if (slot.holders > 0 && !slot.held) {
         slot.held = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
       }

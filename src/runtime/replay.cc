@@ -303,7 +303,8 @@ class Replay {
       if (wanted) {
         adopt(it->first, it->second.storage, true);
       }
-      if (it->first != target_ && (wanted || last_use_[it->first] <= position)) {
+      // What others want too stays here until this replay has read it: pressure may take it from them.
+      if (it->first != target_ && last_use_[it->first] <= position) {
         released.push_back(std::move(it->second.storage));
         it = buffers_.erase(it);
       } else {

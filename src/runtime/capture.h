@@ -59,7 +59,8 @@ class CaptureCore {
   static void record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> results, int64_t ns);
 };
 
-// The registration; capture is on for a thread between `enter_thread` and `leave_thread`.
+// The registration; capture is on for a thread between `enter_thread` and `leave_thread`. Where saved
+// tensors outlive the step, writes are watched on that thread until the next one ends.
 class FrontEnd {
  public:
   virtual ~FrontEnd() = default;

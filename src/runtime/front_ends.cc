@@ -1,7 +1,9 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -12,7 +14,22 @@
 namespace lowtide::runtime {
 namespace {
 
+bool graphs_outlive_the_step() {
+  Runtime* runtime = Runtime::active();
+  return runtime != nullptr && runtime->has_holders();
+}
+
 // ---------------------------------------------------------------- dispatch key
+
+// Threads whose ops come here; the fallback may not go while there are any.
+std::atomic<int> threads_inside{0};
+
+void include_key_on_this_thread(bool included) {
+  if (c10::impl::tls_is_dispatch_key_included(kCaptureKey) != included) {
+    c10::impl::tls_set_dispatch_key_included(kCaptureKey, included);
+    threads_inside += included ? 1 : -1;
+  }
+}
 
 void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack) {
@@ -20,12 +37,13 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
   Runtime* runtime = Runtime::active();
-  if (runtime == nullptr || !runtime->in_step) {
+  const OpInfo& info = op_info_of(op);
+  if (runtime == nullptr || (!runtime->in_step && info.writes == 0)) {
     op.redispatchBoxed(below, stack);
     return;
   }
-  const OpInfo& info = op_info_of(op);
   OpFrame frame;
+  frame.only_watch = !runtime->in_step;
   try {
     CaptureCore::begin(frame, *runtime, info, torch::jit::last(*stack, info.arguments));
     op.redispatchBoxed(below, stack);
@@ -38,28 +56,32 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 
 class DispatchKeyFrontEnd : public FrontEnd {
  public:
-  DispatchKeyFrontEnd() : library_(torch::Library::IMPL, "_", kCaptureKey, __FILE__, __LINE__) {
-    library_.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
+  DispatchKeyFrontEnd()
+      : library_(std::make_unique<torch::Library>(torch::Library::IMPL, "_", kCaptureKey, __FILE__,
+                                                  __LINE__)) {
+    library_->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
   }
-  void enter_thread() override {
-    c10::impl::tls_set_dispatch_key_included(kCaptureKey, true);
+  ~DispatchKeyFrontEnd() override {
+    include_key_on_this_thread(false);
+    if (threads_inside > 0) {
+      (void)library_.release();  // a pass-through from now on; without it their ops would find no kernel
+    }
   }
-  void leave_thread() override {
-    c10::impl::tls_set_dispatch_key_included(kCaptureKey, false);
-  }
+  void enter_thread() override { include_key_on_this_thread(true); }
+  void leave_thread() override { include_key_on_this_thread(graphs_outlive_the_step()); }
   [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::dispatch_key; }
   [[nodiscard]] bool on_this_thread() const override {
     return c10::impl::tls_is_dispatch_key_included(kCaptureKey);
   }
 
  private:
-  torch::Library library_;
+  std::unique_ptr<torch::Library> library_;
 };
 
 // ------------------------------------------------------------- record function
 
 thread_local OpFrame* open_frame_of_thread = nullptr;
-thread_local int record_function_depth = 0;
+thread_local at::CallbackHandle callback_of_thread = 0;  // 0 = none
 
 // The frame travels as the callback's context from the start of an op to its end.
 struct RecordContext : public at::ObserverContext {
@@ -69,7 +91,7 @@ struct RecordContext : public at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Runtime* runtime = Runtime::active();
-  if (runtime == nullptr || !runtime->in_step) {
+  if (runtime == nullptr) {
     return nullptr;
   }
   // Kernels' own calls run with autograd excluded: what they are part of is recorded, not they. The
@@ -88,12 +110,13 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
     return nullptr;
   }
   const OpInfo& info = op_info_of(*op);
-  if (below_autograd && info.writes == 0) {
+  const bool only_watch = below_autograd || !runtime->in_step;
+  if (only_watch && info.writes == 0) {
     return nullptr;
   }
   auto context = std::make_unique<RecordContext>();
   context->ours = true;
-  context->frame.only_watch = below_autograd;
+  context->frame.only_watch = only_watch;
   context->frame.parent = open_frame_of_thread;
   if (open_frame_of_thread != nullptr) {
     CaptureCore::becomes_wrapper(*open_frame_of_thread);
@@ -129,23 +152,31 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
 
 class RecordFunctionFrontEnd : public FrontEnd {
  public:
+  ~RecordFunctionFrontEnd() override { stop(); }
   void enter_thread() override {
-    ++record_function_depth;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(&on_start, &on_end).needsInputs(true).needsOutputs(true).scopes(
-            {at::RecordScope::FUNCTION}));
+    if (callback_of_thread == 0) {
+      callback_of_thread = at::addThreadLocalCallback(
+          at::RecordFunctionCallback(&on_start, &on_end).needsInputs(true).needsOutputs(true).scopes(
+              {at::RecordScope::FUNCTION}));
+    }
   }
   void leave_thread() override {
-    at::removeCallback(handle_);
-    --record_function_depth;
     open_frame_of_thread = nullptr;
+    if (!graphs_outlive_the_step()) {
+      stop();
+    }
   }
   [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::record_function; }
-  [[nodiscard]] bool on_this_thread() const override { return record_function_depth > 0; }
+  [[nodiscard]] bool on_this_thread() const override { return callback_of_thread != 0; }
   [[nodiscard]] OpFrame* open_frame() const override { return open_frame_of_thread; }
 
  private:
-  at::CallbackHandle handle_ = 0;
+  static void stop() {
+    if (callback_of_thread != 0) {
+      at::removeCallback(callback_of_thread);
+      callback_of_thread = 0;
+    }
+  }
 };
 
 }  // namespace

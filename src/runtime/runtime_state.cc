@@ -120,6 +120,16 @@ Phase Runtime::phase() const {
   return had_backward ? Phase::optimizer : Phase::other;
 }
 
+bool Runtime::has_holders() {
+  const std::lock_guard lock(mutex);
+  for (const std::shared_ptr<Tape>& alive : tapes()) {
+    if (alive->live_holders > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::vector<std::shared_ptr<Tape>> Runtime::tapes() {
   std::vector<std::shared_ptr<Tape>> alive;
   for (const std::weak_ptr<Tape>& weak : older) {

@@ -102,6 +102,8 @@ class Runtime {
   int64_t price_of(int32_t ordinal, int64_t measured_ns);
 
   [[nodiscard]] Phase phase() const;
+  // Do saved tensors of any step still wait for their backward?
+  [[nodiscard]] bool has_holders();
   // All tapes that are alive, the current one last. Caller holds the mutex.
   [[nodiscard]] std::vector<std::shared_ptr<Tape>> tapes();
 

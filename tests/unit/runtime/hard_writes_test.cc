@@ -1,9 +1,10 @@
 // Writes that recompute must survive: in place, through views, into buffers, behind torch's back.
 #include "hard_program.h"
 
-#include <ATen/core/grad_mode.h>
-
+#include <algorithm>
 #include <cstring>
+
+#include "core/error.h"
 
 namespace lowtide::testing {
 namespace {
@@ -336,6 +337,85 @@ TEST(HardWrites, OneOpWritesTwoBuffersOneOfThemOpaque) {
                          }};
             })),
             "");
+}
+
+// A kernel that torch does not know writes into memory that an op has filled before.
+Program written_behind_torchs_back(bool into_empty) {
+  return training([=] {
+    const at::Tensor x = torch::randn({64, 96});
+    const at::Tensor w = parameter({96, 96});
+    return Net{{w}, [=](int) {
+                 const at::Tensor h = x.mm(w);
+                 const at::Tensor scale = into_empty ? at::empty({64, 96}) : torch::zeros({64, 96});
+                 auto* values = scale.data_ptr<float>();
+                 std::fill(values, values + scale.numel(), 0.5F);
+                 const at::Tensor y = (h * scale).exp() + scale.sin();
+                 return (y * y).mean();
+               }};
+  });
+}
+
+TEST(HardWrites, UnknownKernelIntoEmptyMemory) {
+  EXPECT_EQ(differences(written_behind_torchs_back(true)), "");
+}
+
+TEST(HardWrites, UnknownKernelIntoFilledMemoryIsFoundByVerification) {
+  const Program program = written_behind_torchs_back(false);
+  const Observed plain = run_plain(program, 9);
+  SessionOptions options;
+  options.budget = "none";
+  options.store = false;
+  const SessionRun run = run_session(program, 9, options);
+  EXPECT_EQ(run.observed, plain);
+  EXPECT_GT(run.stats.mismatched, 0);
+
+  // Before verification, pressure may need what cannot be rebuilt: refused by name, never wrong.
+  Session session(options);
+  const Chaos chaos(1, 7);
+  const StepFunction step_function = program();
+  try {
+    const Step step = session.step();
+    step_function(1);
+    ADD_FAILURE() << "a wrong recipe went unnoticed";
+  } catch (const InternalError& error) {
+    EXPECT_NE(error.message().find("gave other bytes"), std::string::npos) << error.message();
+  }
+}
+
+// The unknown kernel appears in a structure that the session has not seen before.
+TEST(HardWrites, UnknownKernelInALaterStructure) {
+  const Program program = [] {
+    StepFunction known = training([] {
+      const at::Tensor x = torch::randn({64, 96});
+      const at::Tensor w = parameter({96, 96});
+      return Net{{w}, [=](int step) {
+                   const at::Tensor h = x.mm(w);
+                   const at::Tensor scale = torch::zeros({64, 96}) + (step > 8 ? 1 : 2);
+                   const at::Tensor shifted = step > 8 ? torch::zeros({64, 96}) : scale.exp();
+                   if (step > 8) {
+                     auto* values = shifted.data_ptr<float>();
+                     std::fill(values, values + shifted.numel(), 0.5F);
+                   }
+                   const at::Tensor y = (h * shifted).exp() * scale;
+                   return (y * y).sin().mean();
+                 }};
+    })();
+    return known;
+  };
+  const Observed plain = run_plain(program, 60);
+  const int64_t smallest = smallest_budget(program);
+  SessionOptions options;
+  options.store = false;
+  options.budget = std::to_string(smallest + smallest / 10 + 256 * 1024);
+  SessionRun run;
+  try {
+    run = run_session(program, 60, options);
+  } catch (const InternalError& error) {
+    EXPECT_NE(error.message().find("gave other bytes"), std::string::npos) << error.message();
+    return;
+  }
+  EXPECT_EQ(run.observed, plain);
+  EXPECT_EQ(run.stats.variants, 2);
 }
 
 TEST(HardWrites, DetachedAndNoGradStatistics) {

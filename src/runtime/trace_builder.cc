@@ -265,6 +265,15 @@ std::string TraceBuilder::why_not_recomputable(StorageId target,
 void TraceBuilder::decide_recomputable() {
   std::vector<int64_t> freed_at(trace_.storages.size(), INT64_MAX);
   std::vector<int64_t> last_unpack(trace_.storages.size(), -1);
+  std::vector<char> saved_unread(trace_.storages.size(), 0);
+  for (const TraceSave& save : trace_.saves) {
+    saved_unread[static_cast<size_t>(save.storage)] = 1;
+  }
+  for (const TraceSave& save : trace_.saves) {
+    if (save.first_unpack != kNone) {
+      saved_unread[static_cast<size_t>(save.storage)] = 0;
+    }
+  }
   for (size_t i = 0; i < trace_.events.size(); ++i) {
     const TraceEvent& event = trace_.events[i];
     if (event.kind == EventKind::free) {
@@ -284,6 +293,8 @@ void TraceBuilder::decide_recomputable() {
     }
     if (storage.bytes == 0) {
       storage.keep_reason = "has no bytes";
+    } else if (saved_unread[i] != 0) {
+      storage.keep_reason = "saved, but not read by the backward that was measured";
     } else if (storage.writers.empty() ||
                trace_.ops[static_cast<size_t>(storage.writers.front())].phase != Phase::forward) {
       storage.keep_reason = "made outside the differentiable forward";

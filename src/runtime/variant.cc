@@ -127,9 +127,13 @@ std::shared_ptr<const PlanIndex> Variant::scaled(double ratio, int64_t budget_by
 }
 
 std::vector<uint64_t> Variant::droppable() const {
+  std::vector<char> saved(trace_->storages.size(), 0);
+  for (const TraceSave& save : trace_->saves) {
+    saved[static_cast<size_t>(save.storage)] = 1;
+  }
   std::vector<Decision> all;
   for (size_t i = 0; i < trace_->storages.size(); ++i) {
-    if (trace_->storages[i].recomputable) {
+    if (trace_->storages[i].recomputable && saved[i] != 0) {
       all.push_back({static_cast<StorageId>(i), Action::drop, true});
     }
   }

@@ -98,8 +98,8 @@ TEST(HardGraph, SecondAndThirdOrderGradients) {
                            const at::Tensor y = (x.mm(w).tanh().mm(w).sin() * x).sum();
                            const at::Tensor first =
                                torch::autograd::grad({y}, {x}, {}, true, true)[0];
-                           const at::Tensor second = torch::autograd::grad(
-                               {first.pow(2).sum()}, {x}, {}, true, true)[0];
+                           const at::Tensor second =
+                               torch::autograd::grad({first.pow(2).sum()}, {x}, {}, true, true)[0];
                            return y * 1e-3 + first.exp().mean() + second.pow(2).mean();
                          }};
             })),
@@ -197,15 +197,16 @@ TEST(HardGraph, HooksThatChangeGradientsAndReadActivations) {
   EXPECT_EQ(differences(training([] {
               const at::Tensor x = torch::randn({64, 96});
               const at::Tensor w = parameter({96, 96});
-              return Net{{w}, [=](int) {
-                           const at::Tensor h = x.mm(w).exp();
-                           const at::Tensor y = (h * h).sin();
-                           const at::Tensor seen = h.detach();
-                           h.register_hook([seen](const at::Tensor& g) { return g * seen; });
-                           y.register_hook([](const at::Tensor& g) { return g.clamp(-1e-3, 1e-3); });
-                           y.retain_grad();
-                           return (y * h).mean();
-                         }};
+              return Net{
+                  {w}, [=](int) {
+                    const at::Tensor h = x.mm(w).exp();
+                    const at::Tensor y = (h * h).sin();
+                    const at::Tensor seen = h.detach();
+                    h.register_hook([seen](const at::Tensor& g) { return g * seen; });
+                    y.register_hook([](const at::Tensor& g) { return g.clamp(-1e-3, 1e-3); });
+                    y.retain_grad();
+                    return (y * h).mean();
+                  }};
             })),
             "");
 }

@@ -9,7 +9,6 @@ namespace {
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-
 TEST(HardOps, RandomTensorsInTheForward) {
   EXPECT_EQ(differences(training([] {
               const at::Tensor x = torch::randn({64, 96});
@@ -22,7 +21,8 @@ TEST(HardOps, RandomTensorsInTheForward) {
                            at::Tensor noise = torch::empty({64, 96});
                            noise.uniform_(0.5, 1.5);
                            h = F::rrelu(h * noise, F::RReLUFuncOptions().training(true));
-                           h = F::alpha_dropout(h, F::AlphaDropoutFuncOptions().p(0.1).training(true));
+                           h = F::alpha_dropout(h,
+                                                F::AlphaDropoutFuncOptions().p(0.1).training(true));
                            return (h * h.index_select(0, torch::randperm(64))).exp().mean();
                          }};
             })),
@@ -36,8 +36,7 @@ TEST(HardOps, GeneratorPassedByHand) {
               const at::Generator mine = at::detail::createCPUGenerator(17);
               return Net{{w}, [=](int) {
                            const at::Tensor mask = at::bernoulli(torch::full({64, 96}, 0.6), mine);
-                           const at::Tensor noise =
-                               at::normal(0.0, 1.0, {64, 96}, mine);
+                           const at::Tensor noise = at::normal(0.0, 1.0, {64, 96}, mine);
                            const at::Tensor h = (x.mm(w) * mask + noise).sin();
                            const at::Tensor other = at::rand({64, 96}, mine, at::kFloat);
                            return (h * other.exp() * h).mean() + at::randn({4}, mine).sum() * 0;
@@ -52,7 +51,8 @@ TEST(HardOps, AttentionWithAndWithoutDropout) {
               const at::Tensor w = parameter({32, 32});
               return Net{{w}, [=](int) {
                            const at::Tensor q = x.matmul(w);
-                           const at::Tensor a = at::scaled_dot_product_attention(q, q, x, {}, 0.0, true);
+                           const at::Tensor a =
+                               at::scaled_dot_product_attention(q, q, x, {}, 0.0, true);
                            const at::Tensor b = at::scaled_dot_product_attention(a, q, a, {}, 0.25);
                            return (a * b).sin().mean();
                          }};
@@ -92,16 +92,16 @@ TEST(HardOps, FrozenBatchNormInATrainedGraph) {
 // The same op at the same place, first training, then frozen.
 TEST(HardOps, BatchNormFrozenFromStepEightOn) {
   EXPECT_EQ(differences(training([] {
-              nn::Sequential model(nn::Linear(96, 96), nn::BatchNorm1d(96), nn::GELU());
-              const at::Tensor x = torch::randn({64, 96});
-              return Net{model->parameters(),
-                         [=](int step) mutable {
-                           model->train(step < 8);
-                           return model->forward(x).exp().mean();
-                         },
-                         model->buffers()};
-            }),
-            12),
+                          nn::Sequential model(nn::Linear(96, 96), nn::BatchNorm1d(96), nn::GELU());
+                          const at::Tensor x = torch::randn({64, 96});
+                          return Net{model->parameters(),
+                                     [=](int step) mutable {
+                                       model->train(step < 8);
+                                       return model->forward(x).exp().mean();
+                                     },
+                                     model->buffers()};
+                        }),
+                        12),
             "");
 }
 
@@ -143,8 +143,10 @@ TEST(HardOps, EmbeddingsDenseSparseAndBags) {
     }
     return [=](int) mutable {
       forget_gradients(net);
-      const at::Tensor h = dense->forward(tokens).tanh().sum(1) + sparse->forward(tokens).sin().mean(1);
-      const at::Tensor g = mean->forward(tokens) * max->forward(tokens) + sum->forward(tokens).exp();
+      const at::Tensor h =
+          dense->forward(tokens).tanh().sum(1) + sparse->forward(tokens).sin().mean(1);
+      const at::Tensor g =
+          mean->forward(tokens) * max->forward(tokens) + sum->forward(tokens).exp();
       const at::Tensor loss = (h * g).sigmoid().pow(2).mean();
       loss.backward();
       EXPECT_TRUE(net.parameters[1].grad().is_sparse());
@@ -165,10 +167,11 @@ TEST(HardOps, EinsumScansTopkAndSort) {
                            const auto [top, where] = c.topk(24, 2);
                            const at::Tensor sorted = std::get<0>(c.sort(1, true));
                            const at::Tensor low = std::get<0>(c.cummax(2)) + c.logcumsumexp(1);
-                           const at::Tensor s = at::einsum("bij,bkj->bik", {sorted, low}).softmax(2);
+                           const at::Tensor s =
+                               at::einsum("bij,bkj->bik", {sorted, low}).softmax(2);
                            return (top.exp()).mean() + (s * s.log_softmax(1)).sum() +
-                                  c.gather(2, where).std() + h.norm(2, 1).mean() +
-                                  c.median() + c.amax(2).sum() * 0.01;
+                                  c.gather(2, where).std() + h.norm(2, 1).mean() + c.median() +
+                                  c.amax(2).sum() * 0.01;
                          }};
             })),
             "");
@@ -178,8 +181,7 @@ TEST(HardOps, FourierAndComplexWeights) {
   EXPECT_EQ(differences(training([] {
               const at::Tensor x = torch::randn({64, 96});
               const at::Tensor w = parameter({96, 96});
-              const at::Tensor z =
-                  torch::randn({64, 49}, at::kComplexFloat).requires_grad_();
+              const at::Tensor z = torch::randn({64, 49}, at::kComplexFloat).requires_grad_();
               return Net{{w, z}, [=](int) {
                            const at::Tensor f = at::fft_rfft(x.mm(w)) * z;
                            const at::Tensor g = f.conj() * f.exp().conj() + at::real(f) * f;
@@ -195,49 +197,51 @@ TEST(HardOps, FourierAndComplexWeights) {
 }
 
 TEST(HardOps, ConvolutionsOfManyKindsChannelsLast) {
-  EXPECT_EQ(
-      differences(training([] {
-        const at::Tensor x = torch::randn({4, 8, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
-        const at::Tensor w = parameter({8, 8, 3, 3});
-        const at::Tensor depthwise = parameter({8, 1, 3, 3});
-        const at::Tensor up = parameter({8, 8, 2, 2});
-        const at::Tensor line = parameter({16, 8, 3});
-        return Net{{w, depthwise, up, line}, [=](int) {
-                     at::Tensor h = at::conv2d(x, w, {}, 1, 1).relu();
-                     h = at::conv2d(h, depthwise, {}, 1, 2, 2, 8).sigmoid();
-                     EXPECT_TRUE(h.is_contiguous(at::MemoryFormat::ChannelsLast));
-                     h = at::conv_transpose2d(h, up, {}, 2);
-                     h = std::get<0>(at::max_pool2d_with_indices(h, 2, 2)) + at::avg_pool2d(h, 2);
-                     h = at::upsample_bilinear2d(h, {24, 24}, false).exp();
-                     h = at::pixel_unshuffle(h, 2).slice(1, 0, 8).contiguous();
-                     const at::Tensor l = at::conv1d(h.flatten(2), line, {}, 2, 1);
-                     return at::group_norm(l, 4).pow(2).mean() + at::pad(h, {1, 1, 1, 1}, "reflect").mean();
-                   }};
-      })),
-      "");
-}
-
-TEST(HardOps, LossesWithScratchOfTheirOwn) {
   EXPECT_EQ(differences(training([] {
-              const at::Tensor x = torch::randn({40, 8, 96});
-              const at::Tensor w = parameter({96, 24});
-              const at::Tensor targets = torch::randint(1, 24, {8, 12}, torch::kLong);
-              const at::Tensor labels = torch::randint(24, {320}, torch::kLong);
-              const at::Tensor lengths = torch::tensor({40, 39, 30, 25, 40, 31, 40, 40}, torch::kLong);
-              const at::Tensor target_lengths = torch::tensor({12, 3, 8, 5, 12, 1, 9, 10}, torch::kLong);
-              return Net{{w}, [=](int) {
-                           const at::Tensor h = x.matmul(w).tanh();
-                           const at::Tensor ctc = at::ctc_loss(h.log_softmax(2), targets, lengths,
-                                                               target_lengths);
-                           const at::Tensor flat = h.view({320, 24});
-                           return ctc + at::multi_margin_loss(flat, labels) +
-                                  at::cdist(flat, flat).exp().mean() * 0.1 +
-                                  F::cosine_embedding_loss(flat.sin(), flat.exp(),
-                                                           torch::ones({320})) +
-                                  at::huber_loss(flat, flat.flip(0)) + at::kl_div(flat, flat.sigmoid());
+              const at::Tensor x =
+                  torch::randn({4, 8, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
+              const at::Tensor w = parameter({8, 8, 3, 3});
+              const at::Tensor depthwise = parameter({8, 1, 3, 3});
+              const at::Tensor up = parameter({8, 8, 2, 2});
+              const at::Tensor line = parameter({16, 8, 3});
+              return Net{{w, depthwise, up, line}, [=](int) {
+                           at::Tensor h = at::conv2d(x, w, {}, 1, 1).relu();
+                           h = at::conv2d(h, depthwise, {}, 1, 2, 2, 8).sigmoid();
+                           EXPECT_TRUE(h.is_contiguous(at::MemoryFormat::ChannelsLast));
+                           h = at::conv_transpose2d(h, up, {}, 2);
+                           h = std::get<0>(at::max_pool2d_with_indices(h, 2, 2)) +
+                               at::avg_pool2d(h, 2);
+                           h = at::upsample_bilinear2d(h, {24, 24}, false).exp();
+                           h = at::pixel_unshuffle(h, 2).slice(1, 0, 8).contiguous();
+                           const at::Tensor l = at::conv1d(h.flatten(2), line, {}, 2, 1);
+                           return at::group_norm(l, 4).pow(2).mean() +
+                                  at::pad(h, {1, 1, 1, 1}, "reflect").mean();
                          }};
             })),
             "");
+}
+
+TEST(HardOps, LossesWithScratchOfTheirOwn) {
+  EXPECT_EQ(
+      differences(training([] {
+        const at::Tensor x = torch::randn({40, 8, 96});
+        const at::Tensor w = parameter({96, 24});
+        const at::Tensor targets = torch::randint(1, 24, {8, 12}, torch::kLong);
+        const at::Tensor labels = torch::randint(24, {320}, torch::kLong);
+        const at::Tensor lengths = torch::tensor({40, 39, 30, 25, 40, 31, 40, 40}, torch::kLong);
+        const at::Tensor target_lengths = torch::tensor({12, 3, 8, 5, 12, 1, 9, 10}, torch::kLong);
+        return Net{{w}, [=](int) {
+                     const at::Tensor h = x.matmul(w).tanh();
+                     const at::Tensor ctc =
+                         at::ctc_loss(h.log_softmax(2), targets, lengths, target_lengths);
+                     const at::Tensor flat = h.view({320, 24});
+                     return ctc + at::multi_margin_loss(flat, labels) +
+                            at::cdist(flat, flat).exp().mean() * 0.1 +
+                            F::cosine_embedding_loss(flat.sin(), flat.exp(), torch::ones({320})) +
+                            at::huber_loss(flat, flat.flip(0)) + at::kl_div(flat, flat.sigmoid());
+                   }};
+      })),
+      "");
 }
 
 TEST(HardOps, MatrixDecompositions) {
@@ -313,7 +317,8 @@ TEST(HardOps, DefaultDtypeOfTheForward) {
               const at::Tensor counts = torch::randint(1, 9, {64, 96}, torch::kLong);
               return Net{{w}, [=](int) {
                            torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
-                           const at::Tensor scale = torch::rand({64, 96}).exp() * (counts / 3).sin();
+                           const at::Tensor scale =
+                               torch::rand({64, 96}).exp() * (counts / 3).sin();
                            torch::set_default_dtype(caffe2::TypeMeta::Make<float>());
                            return (x.mm(w) * scale).sin().mean();
                          }};
@@ -345,18 +350,18 @@ TEST(HardOps, RoutingByDataDependentShapes) {
               const at::Tensor router = parameter({48, 4});
               std::vector<at::Tensor> parameters{router};
               for (int i = 0; i < 4; ++i) parameters.push_back(parameter({48, 48}));
-              return Net{parameters, [=](int) {
-                           const at::Tensor gates = x.mm(router).softmax(1);
-                           const auto [weight, chosen] = gates.max(1);
-                           at::Tensor out = torch::zeros_like(x);
-                           for (int e = 0; e < 4; ++e) {
-                             const at::Tensor rows = (chosen == e).nonzero().squeeze(1);
-                             const at::Tensor y = at::gelu(x.index_select(0, rows).mm(parameters[e + 1]));
-                             out = out.index_add(
-                                 0, rows, y * weight.index_select(0, rows).unsqueeze(1));
-                           }
-                           return out.pow(2).mean();
-                         }};
+              return Net{
+                  parameters, [=](int) {
+                    const at::Tensor gates = x.mm(router).softmax(1);
+                    const auto [weight, chosen] = gates.max(1);
+                    at::Tensor out = torch::zeros_like(x);
+                    for (int e = 0; e < 4; ++e) {
+                      const at::Tensor rows = (chosen == e).nonzero().squeeze(1);
+                      const at::Tensor y = at::gelu(x.index_select(0, rows).mm(parameters[e + 1]));
+                      out = out.index_add(0, rows, y * weight.index_select(0, rows).unsqueeze(1));
+                    }
+                    return out.pow(2).mean();
+                  }};
             })),
             "");
 }

@@ -52,7 +52,8 @@ inline void forget_gradients(const Net& net) {
   }
 }
 
-// Equal beginnings. One intra-op thread: small ops on a busy machine mostly wait for the second one.
+// Equal beginnings. One intra-op thread: small ops on a busy machine mostly wait for the second
+// one.
 inline void begin_program() {
   at::set_num_threads(1);
   torch::manual_seed(1);

@@ -9,18 +9,14 @@
 namespace lowtide::testing {
 namespace {
 
-using at::indexing::None;
-using at::indexing::Slice;
-
 TEST(HardWrites, BiasAddedInPlace) {
   EXPECT_EQ(differences(training([] {
               const at::Tensor x = torch::randn({64, 96});
               const at::Tensor w = parameter({96, 96});
               const at::Tensor b = parameter({96});
               const at::Tensor w2 = parameter({96, 96});
-              return Net{{w, b, w2}, [=](int) {
-                           return x.mm(w).add_(b).tanh().mm(w2).add_(b).pow(2).mean();
-                         }};
+              return Net{{w, b, w2},
+                         [=](int) { return x.mm(w).add_(b).tanh().mm(w2).add_(b).pow(2).mean(); }};
             })),
             "");
 }
@@ -98,25 +94,24 @@ TEST(HardWrites, ViewsOfViewsOfViews) {
 }
 
 TEST(HardWrites, ChunkSelectCatStackIndex) {
-  EXPECT_EQ(differences(training([] {
-              const at::Tensor x = torch::randn({64, 96});
-              const at::Tensor w = parameter({96, 96});
-              const at::Tensor rows = torch::randint(64, {100}, torch::kLong);
-              return Net{{w}, [=](int) {
-                           const at::Tensor h = x.mm(w).tanh();
-                           const auto parts = h.chunk(3, 1);
-                           const at::Tensor c =
-                               at::cat({parts[2].exp(), parts[0], parts[1].sin()}, 1);
-                           const at::Tensor s = at::stack({c, h * c}, 0).select(0, 1);
-                           const at::Tensor picked = s.index({rows}).sigmoid();
-                           const auto split = picked.split_with_sizes({30, 70}, 0);
-                           return split[0].pow(2).mean() + (split[1] * split[1].exp()).mean() +
-                                  h.gather(1, rows.remainder(96).slice(0, 0, 64).unsqueeze(1))
-                                      .pow(2)
-                                      .sum();
-                         }};
-            })),
-            "");
+  EXPECT_EQ(
+      differences(training([] {
+        const at::Tensor x = torch::randn({64, 96});
+        const at::Tensor w = parameter({96, 96});
+        const at::Tensor rows = torch::randint(64, {100}, torch::kLong);
+        return Net{
+            {w}, [=](int) {
+              const at::Tensor h = x.mm(w).tanh();
+              const auto parts = h.chunk(3, 1);
+              const at::Tensor c = at::cat({parts[2].exp(), parts[0], parts[1].sin()}, 1);
+              const at::Tensor s = at::stack({c, h * c}, 0).select(0, 1);
+              const at::Tensor picked = s.index({rows}).sigmoid();
+              const auto split = picked.split_with_sizes({30, 70}, 0);
+              return split[0].pow(2).mean() + (split[1] * split[1].exp()).mean() +
+                     h.gather(1, rows.remainder(96).slice(0, 0, 64).unsqueeze(1)).pow(2).sum();
+            }};
+      })),
+      "");
 }
 
 TEST(HardWrites, BoolMaskAndIndexPut) {
@@ -255,41 +250,41 @@ TEST(HardWrites, BatchOverwrittenAfterTheSaveAndAgain) {
 // Each read makes a short-lived alias with a version counter of its own.
 TEST(HardWrites, BufferReadThroughDataThenOverwrittenLate) {
   EXPECT_EQ(differences(training([] {
-              const at::Tensor x = torch::randn({64, 96});
-              const at::Tensor w = parameter({96, 96});
-              const at::Tensor scale = torch::rand({64, 96}) + 0.5;
-              return Net{{w},
-                         [=](int step) {
-                           at::Tensor h = (x.mm(w) + scale.data()).exp();
-                           h = (h * 0.1 + scale.data()).sin() + h;
-                           if (step > 7) {
-                             scale.data().mul_(1.5);
-                           }
-                           return (h * h).mean();
-                         },
-                         {scale}};
-            }),
-            12),
+                          const at::Tensor x = torch::randn({64, 96});
+                          const at::Tensor w = parameter({96, 96});
+                          const at::Tensor scale = torch::rand({64, 96}) + 0.5;
+                          return Net{{w},
+                                     [=](int step) {
+                                       at::Tensor h = (x.mm(w) + scale.data()).exp();
+                                       h = (h * 0.1 + scale.data()).sin() + h;
+                                       if (step > 7) {
+                                         scale.data().mul_(1.5);
+                                       }
+                                       return (h * h).mean();
+                                     },
+                                     {scale}};
+                        }),
+                        12),
             "");
 }
 
 TEST(HardWrites, WriteThatAppearsLateIntoAnInput) {
   EXPECT_EQ(differences(training([] {
-              const at::Tensor x = torch::randn({64, 96});
-              const at::Tensor bias = torch::randn({64, 96});
-              const at::Tensor w = parameter({96, 96});
-              return Net{{w},
-                         [=](int step) {
-                           const at::Tensor h = (x.mm(w) + bias).exp();
-                           const at::Tensor y = (h + bias).sigmoid();
-                           if (step >= 9) {
-                             bias.add_(step);
-                           }
-                           return (y * h).mean();
-                         },
-                         {bias}};
-            }),
-            12),
+                          const at::Tensor x = torch::randn({64, 96});
+                          const at::Tensor bias = torch::randn({64, 96});
+                          const at::Tensor w = parameter({96, 96});
+                          return Net{{w},
+                                     [=](int step) {
+                                       const at::Tensor h = (x.mm(w) + bias).exp();
+                                       const at::Tensor y = (h + bias).sigmoid();
+                                       if (step >= 9) {
+                                         bias.add_(step);
+                                       }
+                                       return (y * h).mean();
+                                     },
+                                     {bias}};
+                        }),
+                        12),
             "");
 }
 

@@ -85,6 +85,8 @@ function(lowtide_test name)
   include(GoogleTest)
   lowtide_executable(${name} "${ARG_TORCH}" "${ARG_SOURCES}"
     "${ARG_LIBS};GTest::gmock;GTest::gtest_main")
+  # One intra-op thread: tests run side by side, and threads that spin for each other would take most of
+  # the time.
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
 endfunction()

@@ -45,6 +45,37 @@ TEST(HardOps, GeneratorPassedByHand) {
             "");
 }
 
+// An operator that draws from the default generator and does not say so.
+at::Tensor noisy(const at::Tensor& x) { return x + at::rand(x.sizes()); }
+
+TORCH_LIBRARY(lowtide_test, library) {
+  library.def("noisy(Tensor x) -> Tensor");
+  library.impl("noisy", c10::DispatchKey::CPU, TORCH_FN(noisy));
+}
+
+TEST(HardOps, UndeclaredRandomnessIsFoundAndTheStreamGoesOn) {
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("lowtide_test::noisy", "")
+                      .typed<at::Tensor(const at::Tensor&)>();
+  const Program program = training([op] {
+    const at::Tensor x = torch::randn({64, 96});
+    const at::Tensor w = parameter({96, 96});
+    return Net{{w}, [=](int) {
+                 const at::Tensor n = op.call(x);
+                 return (at::dropout(x.mm(w), 0.3, true) * n).exp().mean();
+               }};
+  });
+  const Observed plain = run_plain(program, 9);
+  SessionOptions options;
+  options.budget = "none";
+  options.store = false;
+  setenv("LOWTIDE_FRONT_END", "dispatch_key", 1);
+  const SessionRun run = run_session(program, 9, options);
+  unsetenv("LOWTIDE_FRONT_END");
+  EXPECT_EQ(run.observed, plain);
+  EXPECT_GT(run.stats.mismatched, 0);
+}
+
 TEST(HardOps, AttentionWithAndWithoutDropout) {
   EXPECT_EQ(differences(training([] {
               const at::Tensor x = torch::randn({2, 4, 32, 32});

@@ -7,8 +7,9 @@
 
 namespace lowtide {
 
-// Parses "8GiB", "8GB", "1.5 MiB", "300M" (= MiB), "1048576", case-insensitive. Result in bytes, >= 0.
-// Throws InvalidInput on anything else (empty, negative, overflow, unknown unit, NaN), naming `what`.
+// Parses "8GiB", "8GB", "1.5 MiB", "300M" (= MiB), "1048576", case-insensitive. Result in bytes, >=
+// 0. Throws InvalidInput on anything else (empty, negative, overflow, unknown unit, NaN), naming
+// `what`.
 [[nodiscard]] int64_t parse_bytes(std::string_view text, std::string_view what = "size");
 
 // "1.50 GiB", "312.0 MiB", "4.0 KiB", "17 B": binary units, at most four significant digits.

@@ -71,9 +71,9 @@ namespace detail {
 }  // namespace lowtide
 
 // Invariant check that stays on in every build type (NDEBUG is forced where torch is included).
-#define LOWTIDE_CHECK(condition, message)                        \
-  do {                                                           \
-    if (!(condition)) [[unlikely]] {                             \
-      ::lowtide::detail::check_failed(#condition, (message));    \
-    }                                                            \
+#define LOWTIDE_CHECK(condition, message)                     \
+  do {                                                        \
+    if (!(condition)) [[unlikely]] {                          \
+      ::lowtide::detail::check_failed(#condition, (message)); \
+    }                                                         \
   } while (false)

@@ -67,7 +67,7 @@ std::string read_whole_file(const std::filesystem::path& path) {
   // O_NONBLOCK: a FIFO without a writer must be refused, not waited for.
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) fail(path, "open", errno, kFix);
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd.get(), &info) != 0) fail(path, "read", errno, kFix);
   if (S_ISDIR(info.st_mode)) fail(path, "read", EISDIR, "name a file inside it");
   if (!S_ISREG(info.st_mode)) {
@@ -99,7 +99,7 @@ std::string read_whole_file(const std::filesystem::path& path) {
 
 void write_whole_file(const std::filesystem::path& path, std::string_view text) {
   static constexpr char kFix[] = "check that its folder exists and can be written to";
-  struct stat info {};
+  struct stat info{};
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     throw FileError("cannot write '" + path.string() +
                     "': something there is not a regular file. Fix: choose another name");

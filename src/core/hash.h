@@ -30,7 +30,8 @@ class Hasher {
   explicit Hasher(uint64_t seed = 0) noexcept : state_(seed ^ kSeed) {}
 
   template <typename T>
-  requires std::is_integral_v<T> || std::is_enum_v<T> Hasher& add(T value) noexcept {
+    requires std::is_integral_v<T> || std::is_enum_v<T>
+  Hasher& add(T value) noexcept {
     mix(static_cast<uint64_t>(value));
     return *this;
   }

@@ -20,7 +20,16 @@ inline constexpr int32_t kNone = -1;
 enum class Phase : uint8_t { forward, backward, optimizer, other };
 
 // What a storage is for. `temporary` lives inside one op.
-enum class StorageKind : uint8_t { activation, parameter, gradient, optimizer_state, buffer, input, temporary, other };
+enum class StorageKind : uint8_t {
+  activation,
+  parameter,
+  gradient,
+  optimizer_state,
+  buffer,
+  input,
+  temporary,
+  other
+};
 
 // A storage read by an op, at the state it had after its first `version` writers ran
 // (1 = as created by writers[0]; 0 = external storage as found).
@@ -43,16 +52,16 @@ struct OpFlags {
 // One executed operator, in completion order. (The empty initializers here and below let tests and
 // tools name only the fields they mean.)
 struct TraceOp {
-  std::string name = {};          // schema name with overload, "aten::add.Tensor"
+  std::string name = {};  // schema name with overload, "aten::add.Tensor"
   Phase phase = Phase::forward;
-  int32_t graph = 0;              // joint graph of torch.compile; 0 in eager
-  int64_t host_ns = 0;            // median over samples; thread CPU time where one thread is used
-  int64_t device_ns = 0;          // 0 on CPU
-  int32_t samples = 0;            // measurements pooled into host_ns; 0 = not measured
-  int64_t iqr_ns = 0;             // interquartile range of the samples
-  int64_t workspace_bytes = 0;    // peak of allocations freed inside the op (requested bytes)
-  uint64_t key = 0;               // structure hash: name, dtypes, flags, producer keys (no sizes)
-  uint64_t shape_key = 0;         // hash of sizes and integer arguments
+  int32_t graph = 0;            // joint graph of torch.compile; 0 in eager
+  int64_t host_ns = 0;          // median over samples; thread CPU time where one thread is used
+  int64_t device_ns = 0;        // 0 on CPU
+  int32_t samples = 0;          // measurements pooled into host_ns; 0 = not measured
+  int64_t iqr_ns = 0;           // interquartile range of the samples
+  int64_t workspace_bytes = 0;  // peak of allocations freed inside the op (requested bytes)
+  uint64_t key = 0;             // structure hash: name, dtypes, flags, producer keys (no sizes)
+  uint64_t shape_key = 0;       // hash of sizes and integer arguments
   OpFlags flags = {};
   std::vector<StorageRef> inputs = {};  // storages whose values are read (deduplicated)
   std::vector<StorageId> outputs = {};  // storages created
@@ -65,21 +74,22 @@ struct TraceStorage {
   int64_t bytes = 0;          // requested
   int64_t rounded_bytes = 0;  // as the allocator rounds it
   StorageKind kind = StorageKind::activation;
-  bool resident = false;      // alive when the step begins
-  bool recomputable = false;  // complete writer chain, replayable: may be dropped
+  bool resident = false;         // alive when the step begins
+  bool recomputable = false;     // complete writer chain, replayable: may be dropped
   std::string keep_reason = {};  // why not, when it has saves but is not recomputable
-  std::vector<OpId> writers = {};  // creator, then in-place writers in completion order; empty = external
+  std::vector<OpId> writers =
+      {};  // creator, then in-place writers in completion order; empty = external
 };
 
 // One saved tensor: what autograd keeps of a storage for one backward node.
 struct TraceSave {
   StorageId storage = kNone;
-  int32_t version = 0;           // number of writers of the storage when it was packed
-  OpId packed_by = kNone;        // op that was running or had just finished
-  OpId first_unpack = kNone;     // op count when first / last unpacked; kNone = never unpacked
+  int32_t version = 0;        // number of writers of the storage when it was packed
+  OpId packed_by = kNone;     // op that was running or had just finished
+  OpId first_unpack = kNone;  // op count when first / last unpacked; kNone = never unpacked
   OpId last_unpack = kNone;
-  int32_t unpack_order = kNone;  // 0, 1, 2, ... in the order of first unpacks
-  bool evicted_in_probe = false; // the probe itself ran under pressure and had dropped it
+  int32_t unpack_order = kNone;   // 0, 1, 2, ... in the order of first unpacks
+  bool evicted_in_probe = false;  // the probe itself ran under pressure and had dropped it
 };
 
 // The step as a sequence. `id` is an op, a storage or a save, by kind.
@@ -97,7 +107,7 @@ struct TraceEvent {
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
-struct TracePeaks {                // of the plain step, bytes
+struct TracePeaks {  // of the plain step, bytes
   int64_t requested_bytes = 0;
   int64_t rounded_bytes = 0;
   int64_t reserved_bytes = 0;
@@ -105,19 +115,19 @@ struct TracePeaks {                // of the plain step, bytes
   bool measured = false;           // false: derived from the events (the plain step did not fit)
 };
 
-struct TraceQuality {              // calibration quality
+struct TraceQuality {  // calibration quality
   int64_t dropped_records = 0;
   int64_t zero_stamped_records = 0;
-  double unattributed_share = 0;   // of the step's time
+  double unattributed_share = 0;  // of the step's time
   int64_t clock_drift_ns = 0;
 };
 
 struct TraceSettings {
-  std::string name;                // of the program or session
-  std::string device;              // "cpu", "cuda:0 NVIDIA H200"
+  std::string name;    // of the program or session
+  std::string device;  // "cpu", "cuda:0 NVIDIA H200"
   std::string torch_version;
   std::string lowtide_version;
-  std::string clock;               // "thread_cpu", "wall", "cupti"
+  std::string clock;  // "thread_cpu", "wall", "cupti"
   int32_t intra_op_threads = 1;
   int32_t probe_steps = 0;
   bool deterministic = false;
@@ -129,8 +139,8 @@ struct Trace {
   std::vector<TraceStorage> storages;
   std::vector<TraceSave> saves;
   std::vector<TraceEvent> events;
-  int64_t step_ns = 0;              // plain step, same clock as the ops
-  int64_t outside_bytes = 0;        // device memory the allocator does not hand out
+  int64_t step_ns = 0;        // plain step, same clock as the ops
+  int64_t outside_bytes = 0;  // device memory the allocator does not hand out
   TracePeaks peaks;
   TraceQuality quality;
 

@@ -18,7 +18,7 @@ constexpr int kEventKinds = static_cast<int>(EventKind::release) + 1;
 
 struct FlagName {
   const char* name;
-  bool OpFlags::*flag;
+  bool OpFlags::* flag;
 };
 constexpr FlagName kFlags[] = {
     {"random", &OpFlags::random}, {"mutates", &OpFlags::mutates},

@@ -37,7 +37,8 @@ int64_t budget_from_text(const std::string& text) {
   if (text != "auto") {
     const int64_t bytes = parse_bytes(text, "budget");
     if (bytes == 0) {
-      throw InvalidInput("a budget of 0 bytes cannot hold anything. Fix: give e.g. 300MiB, or none");
+      throw InvalidInput(
+          "a budget of 0 bytes cannot hold anything. Fix: give e.g. 300MiB, or none");
     }
     return bytes;
   }
@@ -50,8 +51,9 @@ int64_t budget_from_text(const std::string& text) {
     return limit;
   }
   if (available < 0) {
-    throw InvalidInput("budget auto: neither a cgroup limit nor /proc/meminfo can be read. Fix: give "
-                       "the budget in bytes, e.g. 8GiB");
+    throw InvalidInput(
+        "budget auto: neither a cgroup limit nor /proc/meminfo can be read. Fix: give "
+        "the budget in bytes, e.g. 8GiB");
   }
   return available;
 }

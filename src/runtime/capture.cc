@@ -205,7 +205,8 @@ void add_logged_inputs(OpFrame& frame, c10::ArrayRef<c10::IValue> arguments) {
     // Writes that no op recorded are no versions of a trace; the storage is marked as kept.
     const auto recorded = static_cast<int32_t>(frame.runtime->log->storage(sid).writers.size());
     const StorageRef ref{sid, slot >= 0 ? std::min(frame.tape->slot(slot).version, recorded) : 0};
-    if (written && std::find(logged.writes.begin(), logged.writes.end(), sid) == logged.writes.end()) {
+    if (written &&
+        std::find(logged.writes.begin(), logged.writes.end(), sid) == logged.writes.end()) {
       logged.writes.push_back(sid);
     }
     if (!frame.info->metadata_only &&
@@ -257,8 +258,10 @@ void follow_plan(OpFrame& frame) {
   const auto ordinal = static_cast<size_t>(record.ordinal);
   if (ordinal < run.index->size() && run.index->op(ordinal).key == record.key) {
     run.sizes_differ |= run.index->op(ordinal).shape_key != record.shape_key;
-    if (record.ordinal == kSizingOps && run.sizes_differ && runtime.rescale && run.planned_bytes > 0) {
-      const double ratio = static_cast<double>(run.seen_bytes) / static_cast<double>(run.planned_bytes);
+    if (record.ordinal == kSizingOps && run.sizes_differ && runtime.rescale &&
+        run.planned_bytes > 0) {
+      const double ratio =
+          static_cast<double>(run.seen_bytes) / static_cast<double>(run.planned_bytes);
       if (auto scaled = runtime.rescale(ratio)) {
         run.index = std::move(scaled);
       }
@@ -296,9 +299,9 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
   frame.writes = info.writes_of(arguments);
   frame.phase = runtime.phase();
   // Backward without create_graph and the optimizer save nothing: only their writes matter.
-  const bool record = !frame.only_watch &&
-                      (frame.phase == Phase::forward || frame.phase == Phase::other ||
-                       (frame.phase == Phase::backward && c10::GradMode::is_enabled()));
+  const bool record =
+      !frame.only_watch && (frame.phase == Phase::forward || frame.phase == Phase::other ||
+                            (frame.phase == Phase::backward && c10::GradMode::is_enabled()));
   if (record || frame.writes != 0 || runtime.log != nullptr) {
     RescueList rescues;
     {
@@ -449,7 +452,8 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     slot.ordinal = record->ordinal;
     slot.output = output++;
     slot.version = 1;
-    slot.key = Hasher(record->key).add(slot.output).add(static_cast<int>(tensor.scalar_type())).value();
+    slot.key =
+        Hasher(record->key).add(slot.output).add(static_cast<int>(tensor.scalar_type())).value();
     slot.opaque = !record->replayable;
     slot.unspecified = result < 64 && ((frame.info->unspecified_results >> result) & 1U) != 0;
     record->outputs.push_back({result, element, index});
@@ -486,7 +490,8 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     }
   });
   if (runtime.plan.active() && record->ordinal >= 0 && record->ordinal < kSizingOps) {
-    runtime.plan.planned_bytes += runtime.plan.index->op(static_cast<size_t>(record->ordinal)).output_bytes;
+    runtime.plan.planned_bytes +=
+        runtime.plan.index->op(static_cast<size_t>(record->ordinal)).output_bytes;
   }
 
   // Storages of this tape that it wrote: one more link in their chains.
@@ -535,7 +540,8 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     slot.writers.push_back(number);
     ++slot.version;
     slot.key = Hasher(slot.key).add(record->key).value();
-    if (!record->replayable || (unfilled && !fills_whole(*record, index, slot.bytes, bytes_before))) {
+    if (!record->replayable ||
+        (unfilled && !fills_whole(*record, index, slot.bytes, bytes_before))) {
       slot.lost_from = std::min(slot.lost_from, slot.version);
     }
     slot.has_digest = false;
@@ -545,16 +551,14 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
       LoggedStorage& logged = runtime.log->storage(slot.sid);
       logged.writers.push_back(frame.log_op);
       logged.replayable = !tape.opaque_at(slot, slot.version);
-      logged.keep_reason = logged.replayable ? ""
+      logged.keep_reason = logged.replayable    ? ""
                            : record->replayable ? "written by no operator that Lowtide saw"
                                                 : record->keep_reason;
     }
   }
 }
 
-void CaptureCore::becomes_wrapper(OpFrame& frame) {
-  frame.wrapper = true;
-}
+void CaptureCore::becomes_wrapper(OpFrame& frame) { frame.wrapper = true; }
 
 void CaptureCore::abort(OpFrame& frame) noexcept {
   hooks::set_current_op(-1);

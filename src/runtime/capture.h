@@ -2,7 +2,8 @@
 //
 // One core, two front ends chosen at run time (design section 5 "Capture"):
 //   dispatch_key     a boxed fallback on a dispatch key that nothing else uses (`Fake`): sits below
-//                    autograd and autocast, sees every op of that level once, with its final arguments
+//                    autograd and autocast, sees every op of that level once, with its final
+//                    arguments
 //   record_function  thread-local RecordFunction callbacks: works where the key is taken; sees
 //                    composites too and leaves them out
 // Both are registered at run time by an object and are gone when it is destroyed. `begin`/`end` are
@@ -28,17 +29,17 @@ class SavedHolder;
 struct OpFrame {
   Runtime* runtime = nullptr;
   const OpInfo* info = nullptr;
-  uint64_t writes = 0;             // bits of arguments that this call writes
+  uint64_t writes = 0;  // bits of arguments that this call writes
   std::shared_ptr<Tape> tape;
-  OpRecord* record = nullptr;      // null when only watched
+  OpRecord* record = nullptr;  // null when only watched
   Phase phase = Phase::forward;
   int32_t log_op = -1;
   int64_t start_ns = 0;
-  int64_t inner_ns = 0;            // of the ops inside
+  int64_t inner_ns = 0;  // of the ops inside
   bool timed = false;
-  bool wrapper = false;            // contains other captured ops
-  bool only_watch = false;         // its writes matter, no recipe is made
-  OpFrame* parent = nullptr;       // record_function only
+  bool wrapper = false;               // contains other captured ops
+  bool only_watch = false;            // its writes matter, no recipe is made
+  OpFrame* parent = nullptr;          // record_function only
   std::vector<SavedHolder*> pending;  // saved while the op was still open; settled at its end
 
   [[nodiscard]] bool writes_argument(size_t i) const { return i < 64 && ((writes >> i) & 1U) != 0; }
@@ -59,8 +60,8 @@ class CaptureCore {
   static void record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> results, int64_t ns);
 };
 
-// The registration; capture is on for a thread between `enter_thread` and `leave_thread`. Where saved
-// tensors outlive the step, writes are watched on that thread until the next one ends.
+// The registration; capture is on for a thread between `enter_thread` and `leave_thread`. Where
+// saved tensors outlive the step, writes are watched on that thread until the next one ends.
 class FrontEnd {
  public:
   virtual ~FrontEnd() = default;

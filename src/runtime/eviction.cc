@@ -21,8 +21,7 @@ struct Candidate {
 // Time to rebuild a slot from what is alive now.
 class ChainPrice {
  public:
-  explicit ChainPrice(Tape& tape)
-      : tape_(tape), seen_op_(static_cast<size_t>(tape.records()), 0) {}
+  explicit ChainPrice(Tape& tape) : tape_(tape), seen_op_(static_cast<size_t>(tape.records()), 0) {}
 
   int64_t of(int32_t target) {
     ++round_;
@@ -60,8 +59,7 @@ class ChainPrice {
 int64_t Evictor::free_memory(int64_t need_bytes, int64_t request_bytes) noexcept {
   (void)request_bytes;
   const int64_t limit = core_.limit();
-  const int64_t wanted =
-      need_bytes + (limit == hooks::CachingCore::kNoLimit ? 0 : limit / 32);
+  const int64_t wanted = need_bytes + (limit == hooks::CachingCore::kNoLimit ? 0 : limit / 32);
   std::vector<StoragePtr> victims;
   int64_t freed = 0;
   try {
@@ -89,8 +87,8 @@ int64_t Evictor::free_memory(int64_t need_bytes, int64_t request_bytes) noexcept
           // Saved last is needed first: the distance runs backwards over the packs.
           const auto distance = static_cast<double>(newest - slot.pack_sequence + 1);
           candidates.push_back({tape, i,
-                                static_cast<double>(price.of(i)) /
-                                    static_cast<double>(slot.bytes) / std::max(1.0, distance)});
+                                static_cast<double>(price.of(i)) / static_cast<double>(slot.bytes) /
+                                    std::max(1.0, distance)});
         }
       }
       std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {

@@ -64,7 +64,8 @@ class DispatchKeyFrontEnd : public FrontEnd {
   ~DispatchKeyFrontEnd() override {
     include_key_on_this_thread(false);
     if (threads_inside > 0) {
-      (void)library_.release();  // a pass-through from now on; without it their ops would find no kernel
+      (void)library_
+          .release();  // a pass-through from now on; without it their ops would find no kernel
     }
   }
   void enter_thread() override { include_key_on_this_thread(true); }
@@ -155,9 +156,10 @@ class RecordFunctionFrontEnd : public FrontEnd {
   ~RecordFunctionFrontEnd() override { stop(); }
   void enter_thread() override {
     if (callback_of_thread == 0) {
-      callback_of_thread = at::addThreadLocalCallback(
-          at::RecordFunctionCallback(&on_start, &on_end).needsInputs(true).needsOutputs(true).scopes(
-              {at::RecordScope::FUNCTION}));
+      callback_of_thread = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_start, &on_end)
+                                                          .needsInputs(true)
+                                                          .needsOutputs(true)
+                                                          .scopes({at::RecordScope::FUNCTION}));
     }
   }
   void leave_thread() override {

@@ -21,8 +21,8 @@ void Geometry::assign(const at::Tensor& tensor) {
 }
 
 at::Tensor Geometry::view_of(c10::intrusive_ptr<c10::StorageImpl> storage) const {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), keys, dtype);
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), keys, dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(sizes, strides, offset);
   if (wrapped_number) {
@@ -72,10 +72,9 @@ bool Geometry::dense() const {
 
 bool is_plain(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  constexpr c10::DispatchKeySet strange({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor,
-                                         c10::DispatchKey::Functionalize,
-                                         c10::DispatchKey::FuncTorchBatched,
-                                         c10::DispatchKey::FuncTorchGradWrapper});
+  constexpr c10::DispatchKeySet strange(
+      {c10::DispatchKey::Python, c10::DispatchKey::NestedTensor, c10::DispatchKey::Functionalize,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
   return !impl->key_set().has_any(strange) && impl->layout() == c10::kStrided &&
          impl->has_storage() && !impl->is_meta() && !tensor.is_quantized();
 }

@@ -1,7 +1,8 @@
 // Shape of a dense strided tensor over some storage: everything of a tensor but its bytes.
 //
-// A saved-tensor holder and a recipe keep a `Geometry` instead of a tensor, so that the storage's use
-// count says exactly who else owns the bytes. Sizes and strides in elements, offset in elements.
+// A saved-tensor holder and a recipe keep a `Geometry` instead of a tensor, so that the storage's
+// use count says exactly who else owns the bytes. Sizes and strides in elements, offset in
+// elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>

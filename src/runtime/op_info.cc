@@ -36,27 +36,29 @@ struct SideState {
   int32_t training_argument;  // -1 = the op always trains
 };
 constexpr std::array kSideState = {
-    SideState{"aten::native_batch_norm", 5},         SideState{"aten::cudnn_batch_norm", 5},
-    SideState{"aten::miopen_batch_norm", 5},         SideState{"aten::_native_batch_norm_legit", 5},
-    SideState{"aten::_batch_norm_with_update", -1},  SideState{"aten::batch_norm_update_stats", -1},
+    SideState{"aten::native_batch_norm", 5},        SideState{"aten::cudnn_batch_norm", 5},
+    SideState{"aten::miopen_batch_norm", 5},        SideState{"aten::_native_batch_norm_legit", 5},
+    SideState{"aten::_batch_norm_with_update", -1}, SideState{"aten::batch_norm_update_stats", -1},
 };
 
 // Tensor arguments give sizes, dtype and device only.
 constexpr std::array<std::string_view, 12> kMetadataOnly = {
-    "aten::empty_like", "aten::zeros_like",  "aten::ones_like",         "aten::full_like",
-    "aten::rand_like",  "aten::randn_like",  "aten::randint_like",      "aten::new_empty",
-    "aten::new_zeros",  "aten::new_ones",    "aten::new_empty_strided", "aten::new_full",
+    "aten::empty_like", "aten::zeros_like", "aten::ones_like",         "aten::full_like",
+    "aten::rand_like",  "aten::randn_like", "aten::randint_like",      "aten::new_empty",
+    "aten::new_zeros",  "aten::new_ones",   "aten::new_empty_strided", "aten::new_full",
 };
 
 constexpr std::array<std::string_view, 7> kEmptyFactories = {
-    "aten::empty",     "aten::empty_like",        "aten::empty_strided", "aten::new_empty",
-    "aten::_efficientzerotensor", "aten::new_empty_strided", "aten::empty_permuted",
+    "aten::empty",          "aten::empty_like",           "aten::empty_strided",
+    "aten::new_empty",      "aten::_efficientzerotensor", "aten::new_empty_strided",
+    "aten::empty_permuted",
 };
 
 // In place, but nothing of the earlier bytes is left. `out=` arguments are so too.
 constexpr std::array<std::string_view, 10> kOverwrites = {
-    "aten::copy_",   "aten::fill_",   "aten::zero_",        "aten::bernoulli_", "aten::uniform_",
-    "aten::normal_", "aten::random_", "aten::exponential_", "aten::cauchy_",    "aten::log_normal_"};
+    "aten::copy_",    "aten::fill_",      "aten::zero_",   "aten::bernoulli_",
+    "aten::uniform_", "aten::normal_",    "aten::random_", "aten::exponential_",
+    "aten::cauchy_",  "aten::log_normal_"};
 
 // Results that are scratch space of the backward kernel, partly left as allocated.
 struct Unspecified {
@@ -73,9 +75,9 @@ constexpr std::array<std::string_view, 4> kMovesStorage = {"aten::resize_", "ate
 
 // In place by schema, but only sizes, strides or autograd state change, never bytes.
 constexpr std::array<std::string_view, 11> kWritesNoBytes = {
-    "aten::detach_",    "aten::requires_grad_", "aten::squeeze_",  "aten::unsqueeze_",
-    "aten::t_",         "aten::transpose_",     "aten::swapaxes_", "aten::swapdims_",
-    "aten::as_strided_", "aten::rename_",       "aten::retain_grad"};
+    "aten::detach_",     "aten::requires_grad_", "aten::squeeze_",   "aten::unsqueeze_",
+    "aten::t_",          "aten::transpose_",     "aten::swapaxes_",  "aten::swapdims_",
+    "aten::as_strided_", "aten::rename_",        "aten::retain_grad"};
 
 template <typename Table>
 bool listed(const Table& table, std::string_view base) {

@@ -46,8 +46,8 @@ PlanIndex::PlanIndex(const Trace& trace, const std::vector<Decision>& decisions)
         planned.output = static_cast<int32_t>(i);
       }
     }
-    planned.creator = creator_id(ordinal, planned.output,
-                                 trace.ops[static_cast<size_t>(creator)].key);
+    planned.creator =
+        creator_id(ordinal, planned.output, trace.ops[static_cast<size_t>(creator)].key);
     planned.recipe = planned.creator;
     for (size_t w = 1; w < storage.writers.size(); ++w) {
       planned.recipe =

@@ -22,8 +22,8 @@ struct PlannedOp {
   OpId trace_op = kNone;
 };
 
-// Identity of a storage between steps and plans: what its creator is (its key covers everything it was
-// computed from), where among the forward ops, which output.
+// Identity of a storage between steps and plans: what its creator is (its key covers everything it
+// was computed from), where among the forward ops, which output.
 [[nodiscard]] inline uint64_t creator_id(int32_t ordinal, int32_t output, uint64_t key) {
   return Hasher(key).add(ordinal).add(output).value();
 }
@@ -50,7 +50,9 @@ class PlanIndex {
   [[nodiscard]] const std::string& op_name(size_t ordinal) const { return names_[ordinal]; }
   // Decision for output number `output` of the op; null = save.
   [[nodiscard]] const PlannedStorage* decision(int32_t ordinal, int32_t output) const;
-  [[nodiscard]] const std::vector<std::pair<int32_t, PlannedStorage>>& drops() const { return drops_; }
+  [[nodiscard]] const std::vector<std::pair<int32_t, PlannedStorage>>& drops() const {
+    return drops_;
+  }
   // Hash over all forward keys.
   [[nodiscard]] uint64_t structure() const { return structure_; }
 
@@ -66,13 +68,13 @@ class PlanIndex {
 struct PlanRun {
   std::shared_ptr<const PlanIndex> index;  // null = no plan
   bool diverged = false;
-  bool strict = false;                     // divergence is an error (a plan given by hand)
-  bool sizes_differ = false;               // same structure, other sizes
-  int64_t planned_bytes = 0;               // output bytes of the first ops, planned and seen
+  bool strict = false;        // divergence is an error (a plan given by hand)
+  bool sizes_differ = false;  // same structure, other sizes
+  int64_t planned_bytes = 0;  // output bytes of the first ops, planned and seen
   int64_t seen_bytes = 0;
   int32_t diverged_at = -1;
-  std::string diverged_op;                 // what ran there instead
-  std::string strict_error;                // the text thrown by a strict divergence
+  std::string diverged_op;   // what ran there instead
+  std::string strict_error;  // the text thrown by a strict divergence
 
   [[nodiscard]] bool active() const { return index != nullptr && !diverged; }
 };

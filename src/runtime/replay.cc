@@ -66,7 +66,10 @@ class DefaultDtype {
 class Replay {
  public:
   Replay(Runtime& runtime, std::shared_ptr<Tape> tape, int32_t target, int32_t version, bool beside)
-      : runtime_(runtime), tape_(std::move(tape)), target_(target), version_(version),
+      : runtime_(runtime),
+        tape_(std::move(tape)),
+        target_(target),
+        version_(version),
         beside_(beside) {}
 
   StoragePtr run() {
@@ -209,11 +212,11 @@ class Replay {
       storage = storage ? clone_storage(storage) : scratch_storage(ref.geometry);
     }
     if (!ref.geometry.fits(storage->nbytes())) {
-      throw InternalError("an input of " + record.info->name + " (forward op #" +
-                          std::to_string(record.ordinal) + ") has only " +
-                          std::to_string(storage->nbytes()) +
-                          " bytes left: its storage was resized after the forward pass. Fix: refill it "
-                          "before backward, or run with LOWTIDE_DISABLE=1");
+      throw InternalError(
+          "an input of " + record.info->name + " (forward op #" + std::to_string(record.ordinal) +
+          ") has only " + std::to_string(storage->nbytes()) +
+          " bytes left: its storage was resized after the forward pass. Fix: refill it "
+          "before backward, or run with LOWTIDE_DISABLE=1");
     }
     return ref.geometry.view_of(std::move(storage));
   }
@@ -225,8 +228,9 @@ class Replay {
       record = &tape_->record(ops_[position]);
     }
     if (!record->replayable) {
-      throw InternalError(record->info->name + " is needed for recomputation but cannot be replayed: " +
-                          record->keep_reason);
+      throw InternalError(
+          record->info->name +
+          " is needed for recomputation but cannot be replayed: " + record->keep_reason);
     }
     torch::jit::Stack stack(record->arguments.begin(), record->arguments.end());
     for (const TensorRef& ref : record->tensors) {
@@ -274,9 +278,9 @@ class Replay {
     const size_t first = stack.size() - record.info->returns;
     for (const OutputRef& output : record.outputs) {
       const c10::IValue& value = stack[first + static_cast<size_t>(output.result)];
-      const at::Tensor& tensor = output.element < 0
-                                     ? value.toTensor()
-                                     : value.toListRef()[static_cast<size_t>(output.element)].toTensor();
+      const at::Tensor& tensor =
+          output.element < 0 ? value.toTensor()
+                             : value.toListRef()[static_cast<size_t>(output.element)].toTensor();
       buffers_[output.slot] = {StoragePtr::reclaim_copy(storage_of(tensor)), 1};
     }
     std::vector<int32_t> written;
@@ -303,7 +307,8 @@ class Replay {
       if (wanted) {
         adopt(it->first, it->second.storage, true);
       }
-      // What others want too stays here until this replay has read it: pressure may take it from them.
+      // What others want too stays here until this replay has read it: pressure may take it from
+      // them.
       if (it->first != target_ && last_use_[it->first] <= position) {
         released.push_back(std::move(it->second.storage));
         it = buffers_.erase(it);
@@ -315,7 +320,8 @@ class Replay {
 
  public:
   // `storage` is the slot's live value from now on. Caller holds the mutex.
-  static void adopt(Runtime& runtime, Tape& tape, int32_t index, const StoragePtr& storage, bool hold) {
+  static void adopt(Runtime& runtime, Tape& tape, int32_t index, const StoragePtr& storage,
+                    bool hold) {
     Slot& slot = tape.slot(index);
     LOWTIDE_CHECK(static_cast<int64_t>(storage->nbytes()) == slot.bytes,
                   "recomputing the output of " + describe(tape, slot) + " gave " +
@@ -330,11 +336,12 @@ class Replay {
       }
     } else if (slot.has_digest) {
       runtime.counters.mismatched += 1;
-      throw InternalError("recomputing the output of " + describe(tape, slot) +
-                          " gave other bytes than the forward pass: an op that draws no declared "
-                          "randomness is not deterministic, or a kernel wrote behind torch's back. "
-                          "Fix: give a budget that needs no recomputation in the first steps, so that "
-                          "the op is found by verification");
+      throw InternalError(
+          "recomputing the output of " + describe(tape, slot) +
+          " gave other bytes than the forward pass: an op that draws no declared "
+          "randomness is not deterministic, or a kernel wrote behind torch's back. "
+          "Fix: give a budget that needs no recomputation in the first steps, so that "
+          "the op is found by verification");
     }
     tape.bind(index, storage);
     if (hold) {
@@ -358,8 +365,8 @@ class Replay {
   std::vector<int32_t> ops_;
   std::unordered_map<int32_t, size_t> last_use_;
   std::unordered_map<int32_t, Buffer> buffers_;
-  // Live inputs, held until their last use. Letting pressure take them saves little and makes replays
-  // nest: each would evict what the next one reads.
+  // Live inputs, held until their last use. Letting pressure take them saves little and makes
+  // replays nest: each would evict what the next one reads.
   std::unordered_map<int32_t, StoragePtr> pins_;
 };
 

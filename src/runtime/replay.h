@@ -1,10 +1,10 @@
 // Rebuilds a storage from its recipe, bit for bit.
 //
-// The needed ops are those between the storage and the nearest live ancestors; they run in completion
-// order, boxed, below autograd and autocast, with the forward's grad mode and random state; the
-// generators' current states are put back, also on exceptions. Temporaries are freed after their last
-// use, live inputs are held until theirs. An older version of a storage that is live at a newer one is
-// rebuilt beside it.
+// The needed ops are those between the storage and the nearest live ancestors; they run in
+// completion order, boxed, below autograd and autocast, with the forward's grad mode and random
+// state; the generators' current states are put back, also on exceptions. Temporaries are freed
+// after their last use, live inputs are held until theirs. An older version of a storage that is
+// live at a newer one is rebuilt beside it.
 //
 // Thread safety: takes the runtime's mutex for the tape, never while an op runs.
 // Throws InternalError (named op and storage) when a recipe cannot be replayed or would give other

@@ -44,15 +44,17 @@ std::string SessionImpl::report() const {
   row(out, "peak before",
       format_bytes(measured ? trace.peaks.reserved_bytes : trace.peaks.rounded_bytes) +
           (measured ? " reserved" : " (derived: the plain step did not fit)"));
-  row(out, "peak now", format_bytes(stats_.enforce_peak_reserved_bytes) + " reserved (predicted " +
-                           format_bytes(plan.predicted.peak_reserved_bytes) + "); over budget in " +
-                           std::to_string(stats_.steps_over_budget) + " steps");
+  row(out, "peak now",
+      format_bytes(stats_.enforce_peak_reserved_bytes) + " reserved (predicted " +
+          format_bytes(plan.predicted.peak_reserved_bytes) + "); over budget in " +
+          std::to_string(stats_.steps_over_budget) + " steps");
   row(out, "step before", format_duration(trace.step_ns));
   const double slower = trace.step_ns > 0 ? static_cast<double>(plan.predicted.recompute_ns) /
                                                 static_cast<double>(trace.step_ns)
                                           : 0;
-  row(out, "step now", format_duration(last_step_.step_ns) + " (predicted " +
-                           format_duration(plan.predicted.step_ns) + ", +" + percent(slower) + ")");
+  row(out, "step now",
+      format_duration(last_step_.step_ns) + " (predicted " +
+          format_duration(plan.predicted.step_ns) + ", +" + percent(slower) + ")");
   std::map<std::string, std::pair<int, int64_t>> by_op;
   int64_t dropped = 0;
   for (const Decision& decision : plan.decisions) {
@@ -62,24 +64,27 @@ std::string SessionImpl::report() const {
     by_op[op].second += storage.bytes;
     dropped += storage.bytes;
   }
-  row(out, "dropped", std::to_string(plan.decisions.size()) + " storages, " + format_bytes(dropped));
+  row(out, "dropped",
+      std::to_string(plan.decisions.size()) + " storages, " + format_bytes(dropped));
   std::vector<std::pair<std::string, std::pair<int, int64_t>>> largest(by_op.begin(), by_op.end());
   std::sort(largest.begin(), largest.end(),
             [](const auto& a, const auto& b) { return a.second.second > b.second.second; });
   for (size_t i = 0; i < std::min<size_t>(4, largest.size()); ++i) {
-    row(out, "", format_bytes(largest[i].second.second) + "  " +
-                     std::to_string(largest[i].second.first) + " x " + largest[i].first);
+    row(out, "",
+        format_bytes(largest[i].second.second) + "  " + std::to_string(largest[i].second.first) +
+            " x " + largest[i].first);
   }
-  row(out, "checked", std::to_string(stats_.verified) + " recomputed and compared, " +
-                          std::to_string(stats_.mismatched) + " differ");
-  row(out, "bound and gap", plan.bound.lower_bound_ns < 0
-                                ? "not computed by strategy " + plan.strategy
-                                : format_duration(plan.bound.lower_bound_ns) + ", " +
-                                      percent(plan.bound.gap));
+  row(out, "checked",
+      std::to_string(stats_.verified) + " recomputed and compared, " +
+          std::to_string(stats_.mismatched) + " differ");
+  row(out, "bound and gap",
+      plan.bound.lower_bound_ns < 0
+          ? "not computed by strategy " + plan.strategy
+          : format_duration(plan.bound.lower_bound_ns) + ", " + percent(plan.bound.gap));
   if (stats_.divergences + stats_.evictions + stats_.rescues > 0) {
-    row(out, "events", std::to_string(stats_.divergences) + " divergences, " +
-                           std::to_string(stats_.evictions) + " evictions, " +
-                           std::to_string(stats_.rescues) + " rescues");
+    row(out, "events",
+        std::to_string(stats_.divergences) + " divergences, " + std::to_string(stats_.evictions) +
+            " evictions, " + std::to_string(stats_.rescues) + " rescues");
   }
   if (stats_.dropping_stopped) {
     row(out, "canary", stats_.stop_reason);

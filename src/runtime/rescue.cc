@@ -53,7 +53,8 @@ void RescueList::run(Runtime& runtime) {
       const InternalScope internal(runtime);
       copy = clone_storage(item.original);
     } catch (...) {
-      // A front end may not be able to stop the write: nothing may read these bytes as the old ones.
+      // A front end may not be able to stop the write: nothing may read these bytes as the old
+      // ones.
       const std::lock_guard lock(runtime.mutex);
       for (const Item& lost : items_) {
         if (!lost.tape->external(lost.external).rescued) {

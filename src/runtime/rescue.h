@@ -1,9 +1,10 @@
 // Rescue before overwrite: an op is about to write a storage that recipes read.
 //
-// Recorded writes to storages of the running step need nothing (older versions are replayed). A write
-// to an external storage, or one nobody recorded, destroys what a live recipe reads: the bytes are
-// cloned once, before the op runs, and every recipe that reads that version finds the clone.
-// Usage: add_overwritten() under the runtime's mutex for each written tensor, then run() without it.
+// Recorded writes to storages of the running step need nothing (older versions are replayed). A
+// write to an external storage, or one nobody recorded, destroys what a live recipe reads: the
+// bytes are cloned once, before the op runs, and every recipe that reads that version finds the
+// clone. Usage: add_overwritten() under the runtime's mutex for each written tensor, then run()
+// without it.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

@@ -1,5 +1,5 @@
-// What capture, holders, replay and eviction share while a session lives: the tapes, the mode of the
-// running step, and the counters.
+// What capture, holders, replay and eviction share while a session lives: the tapes, the mode of
+// the running step, and the counters.
 //
 // One `Runtime` exists per session, one is active per process. Its mutex protects the tapes and the
 // counters and is never held while an op runs, while memory is allocated or while it is freed
@@ -55,14 +55,14 @@ class Runtime {
 
   // --- shared state ---
   std::mutex mutex;
-  std::shared_ptr<Tape> tape;               // of the running step
-  std::vector<std::weak_ptr<Tape>> older;   // earlier steps whose graphs are still alive
+  std::shared_ptr<Tape> tape;              // of the running step
+  std::vector<std::weak_ptr<Tape>> older;  // earlier steps whose graphs are still alive
   const profiler::ClockKind clock;
 
   bool in_step = false;
-  bool verify = false;                      // keep, recompute and compare at every unpack
-  StepLog* log = nullptr;                   // probe steps only
-  int64_t log_id = 0;                       // of `log`, never reused; 0 = none
+  bool verify = false;     // keep, recompute and compare at every unpack
+  StepLog* log = nullptr;  // probe steps only
+  int64_t log_id = 0;      // of `log`, never reused; 0 = none
   int backward_depth = 0;
   bool had_backward = false;
 
@@ -79,26 +79,27 @@ class Runtime {
     bool canary = false;
     std::string text;
   };
-  std::vector<MismatchReport> mismatches;   // failed comparisons since the session looked
+  std::vector<MismatchReport> mismatches;  // failed comparisons since the session looked
   // A known plan whose first ops are `step_keys`; null = none. Called with the mutex held.
   std::function<std::shared_ptr<const PlanIndex>()> find_variant;
-  // Same structure, other sizes: the plan for activations `ratio` times as large; null = keep the plan.
-  // Called with the mutex held: must not allocate tensors.
+  // Same structure, other sizes: the plan for activations `ratio` times as large; null = keep the
+  // plan. Called with the mutex held: must not allocate tensors.
   std::function<std::shared_ptr<const PlanIndex>(double ratio)> rescale;
-  uint64_t canary = 0;                      // creator id to check in this step; 0 = none
+  uint64_t canary = 0;  // creator id to check in this step; 0 = none
 
   StepCounters counters;
-  int64_t pack_clock = 0;                   // packs so far, over all steps
+  int64_t pack_clock = 0;  // packs so far, over all steps
 
   // Polls saved storages for `release` events (probe steps). Caller holds the mutex.
   void poll_releases();
   std::vector<std::pair<std::shared_ptr<Tape>, int32_t>> watched;  // packed, not yet released
-  // Storages that no ledger reports (device memory, memory of other libraries): their frees are polled.
+  // Storages that no ledger reports (device memory, memory of other libraries): their frees are
+  // polled.
   std::vector<std::pair<std::shared_ptr<Tape>, int32_t>> foreign;
   void watch_foreign(const std::shared_ptr<Tape>& owner, int32_t slot);
 
-  // Price of a forward op for eviction: its first measured time, the same in all later steps (prices
-  // that move make the victims, and so the floor, differ from step to step).
+  // Price of a forward op for eviction: its first measured time, the same in all later steps
+  // (prices that move make the victims, and so the floor, differ from step to step).
   int64_t price_of(int32_t ordinal, int64_t measured_ns);
 
   [[nodiscard]] Phase phase() const;
@@ -108,8 +109,12 @@ class Runtime {
   [[nodiscard]] std::vector<std::shared_ptr<Tape>> tapes();
 
   // The active runtime of this process; null outside sessions.
-  [[nodiscard]] static Runtime* active() noexcept { return active_.load(std::memory_order_acquire); }
-  static void set_active(Runtime* runtime) noexcept { active_.store(runtime, std::memory_order_release); }
+  [[nodiscard]] static Runtime* active() noexcept {
+    return active_.load(std::memory_order_acquire);
+  }
+  static void set_active(Runtime* runtime) noexcept {
+    active_.store(runtime, std::memory_order_release);
+  }
 
  private:
   static std::atomic<Runtime*> active_;

@@ -183,8 +183,8 @@ void SavedHolder::compare_with_recipe(const StoragePtr& live) {
   }
   runtime_->mismatches.push_back(
       {slot.ordinal, slot.output, slot.canary,
-       "output of " + describe(*tape_, slot) + (failure.empty() ? ": recomputed bytes differ"
-                                                                : ": " + failure)});
+       "output of " + describe(*tape_, slot) +
+           (failure.empty() ? ": recomputed bytes differ" : ": " + failure)});
 }
 
 // Autograd's own check makes the error: programs and people search for its text.

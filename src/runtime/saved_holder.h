@@ -2,8 +2,8 @@
 //
 // Made by the engine (`get_default_saved_variable_hooks`) for every tensor saved inside a captured
 // step. A holder of an unknown storage (parameter, batch, subclass) keeps the tensor itself. Unpack
-// gives an alias of the live storage, or rebuilds it; it makes the version check that autograd skips
-// when hooks are present, with autograd's own message. May outlive the session.
+// gives an alias of the live storage, or rebuilds it; it makes the version check that autograd
+// skips when hooks are present, with autograd's own message. May outlive the session.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -42,15 +42,15 @@ class SavedHolder : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<Tape> tape_;
   int32_t slot_ = -1;
   SaveId save_ = kNone;
-  int64_t log_id_ = 0;                                 // of the log that `save_` belongs to; 0 = none
+  int64_t log_id_ = 0;  // of the log that `save_` belongs to; 0 = none
   OpFrame* open_frame_ = nullptr;
   Geometry geometry_;
   c10::VariableVersion counter_;
   uint32_t version_ = 0;
   uint32_t output_nr_ = 0;
-  const torch::autograd::Node* node_ = nullptr;        // for the error text; outlives this holder
-  c10::intrusive_ptr<c10::StorageImpl> storage_;       // of an unknown storage
-  at::Tensor tensor_;                                  // not plain: kept whole, detached
+  const torch::autograd::Node* node_ = nullptr;   // for the error text; outlives this holder
+  c10::intrusive_ptr<c10::StorageImpl> storage_;  // of an unknown storage
+  at::Tensor tensor_;                             // not plain: kept whole, detached
 };
 
 }  // namespace lowtide::runtime

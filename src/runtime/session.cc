@@ -6,11 +6,16 @@ namespace lowtide {
 
 const char* to_string(SessionPhase phase) {
   switch (phase) {
-    case SessionPhase::disabled: return "disabled";
-    case SessionPhase::warmup: return "warm-up";
-    case SessionPhase::probe: return "probe";
-    case SessionPhase::verify: return "verify";
-    case SessionPhase::enforce: return "enforce";
+    case SessionPhase::disabled:
+      return "disabled";
+    case SessionPhase::warmup:
+      return "warm-up";
+    case SessionPhase::probe:
+      return "probe";
+    case SessionPhase::verify:
+      return "verify";
+    case SessionPhase::enforce:
+      return "enforce";
   }
   return "unknown";
 }

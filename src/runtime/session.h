@@ -6,15 +6,15 @@
 //     optimizer.zero_grad(); loss = model->forward(batch); loss.backward(); optimizer.step();
 //   }
 //
-// Life (design section 5): warm-up -> probe -> plan -> verify -> enforce, all of it on the user's own
-// steps and under the budget from the first one. One session at a time per process; it is stepped
-// from one thread at a time (a second concurrent step runs plain and says so once). While a session
-// lives, torch's CPU allocator and autograd engine stub are Lowtide's; its end puts both back.
-// The budget covers what Lowtide's allocator reserves plus what the step uses of memory allocated
-// before the session (a model built first): the latter is known after the probe.
-// Throws InvalidInput (options), OutOfBudget (from step(), or as c10::OutOfMemoryError from inside
-// an op), Mismatch (a plan given by hand that belongs to another program). With LOWTIDE_DISABLE=1
-// every call is a pass-through.
+// Life (design section 5): warm-up -> probe -> plan -> verify -> enforce, all of it on the user's
+// own steps and under the budget from the first one. One session at a time per process; it is
+// stepped from one thread at a time (a second concurrent step runs plain and says so once). While a
+// session lives, torch's CPU allocator and autograd engine stub are Lowtide's; its end puts both
+// back. The budget covers what Lowtide's allocator reserves plus what the step uses of memory
+// allocated before the session (a model built first): the latter is known after the probe. Throws
+// InvalidInput (options), OutOfBudget (from step(), or as c10::OutOfMemoryError from inside an op),
+// Mismatch (a plan given by hand that belongs to another program). With LOWTIDE_DISABLE=1 every
+// call is a pass-through.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,18 @@
 namespace lowtide {
 
 struct SessionOptions {
-  std::string budget = "auto";     // "2GiB", bytes, "auto" (cgroup limit or available memory), "none"
-  std::string reserve = "0";       // bytes to leave free below the budget
-  std::string name = "session";    // file names: <directory>/<name>-<fingerprint>.{trace,plan}.json
+  std::string budget = "auto";   // "2GiB", bytes, "auto" (cgroup limit or available memory), "none"
+  std::string reserve = "0";     // bytes to leave free below the budget
+  std::string name = "session";  // file names: <directory>/<name>-<fingerprint>.{trace,plan}.json
   std::string directory = "lowtide";
-  bool store = true;               // write and look for files in `directory`
-  std::string plan_file = {};           // use this plan (and the trace beside it) from step 1; Mismatch if it differs
+  bool store = true;  // write and look for files in `directory`
+  std::string plan_file =
+      {};  // use this plan (and the trace beside it) from step 1; Mismatch if it differs
   int warmup_steps = 2;
   int probe_steps = 3;
-  int canary_every = 1000;         // steps between canaries; 0 = off
-  int stats_every = 0;             // steps between JSON lines on stderr; 0 = off
-  bool verbose = false;            // phase lines on stderr
+  int canary_every = 1000;  // steps between canaries; 0 = off
+  int stats_every = 0;      // steps between JSON lines on stderr; 0 = off
+  bool verbose = false;     // phase lines on stderr
 };
 
 enum class SessionPhase : uint8_t { disabled, warmup, probe, verify, enforce };
@@ -47,44 +48,46 @@ struct SessionStats {
   int64_t steps = 0;
   SessionPhase phase = SessionPhase::warmup;
   int64_t budget_bytes = 0;
-  int64_t peak_requested_bytes = 0;   // over all steps
+  int64_t peak_requested_bytes = 0;  // over all steps
   int64_t peak_rounded_bytes = 0;
   int64_t peak_reserved_bytes = 0;
-  int64_t warmup_peak_reserved_bytes = 0;   // per phase, each the maximum over its steps
+  int64_t warmup_peak_reserved_bytes = 0;  // per phase, each the maximum over its steps
   int64_t probe_peak_reserved_bytes = 0;
   int64_t verify_peak_reserved_bytes = 0;
   int64_t enforce_peak_reserved_bytes = 0;
   int64_t steps_over_budget = 0;
-  int64_t recompute_ns = 0;           // total over all steps
+  int64_t recompute_ns = 0;  // total over all steps
   int64_t replayed_ops = 0;
   int64_t evictions = 0;
   int64_t evicted_bytes = 0;
   int64_t rescues = 0;
   int64_t rescued_bytes = 0;
-  int64_t divergences = 0;            // steps that left their plan
-  int64_t variants = 0;               // plans known
-  int64_t verified = 0;               // storages recomputed and compared
+  int64_t divergences = 0;  // steps that left their plan
+  int64_t variants = 0;     // plans known
+  int64_t verified = 0;     // storages recomputed and compared
   int64_t mismatched = 0;
   int64_t canaries = 0;
-  bool dropping_stopped = false;      // a canary failed
+  bool dropping_stopped = false;  // a canary failed
   std::string stop_reason = {};
 };
 
 // What one step did. Valid until the next step begins.
 struct StepReport {
-  int64_t index = 0;                  // 1, 2, ...
+  int64_t index = 0;  // 1, 2, ...
   SessionPhase phase = SessionPhase::warmup;
   int64_t peak_requested_bytes = 0;
   int64_t peak_rounded_bytes = 0;
   int64_t peak_reserved_bytes = 0;
-  int64_t step_ns = 0;                // thread CPU time with one intra-op thread, else wall
+  int64_t step_ns = 0;  // thread CPU time with one intra-op thread, else wall
   int64_t recompute_ns = 0;
   int64_t replayed_ops = 0;
   int64_t evictions = 0;
   bool diverged = false;
 };
 
-namespace runtime { class SessionImpl; }
+namespace runtime {
+class SessionImpl;
+}
 
 // One training step: construct before the forward, destroy after the optimizer. Move-only.
 class Step {
@@ -111,9 +114,9 @@ class Session {
   [[nodiscard]] SessionPhase phase() const;
   [[nodiscard]] SessionStats stats() const;
   [[nodiscard]] StepReport last_step() const;
-  [[nodiscard]] std::optional<Plan> plan() const;       // of the current variant
-  [[nodiscard]] const Trace* trace() const;             // null before the probe ends
-  [[nodiscard]] int64_t budget_bytes() const;           // after reserve and outside
+  [[nodiscard]] std::optional<Plan> plan() const;  // of the current variant
+  [[nodiscard]] const Trace* trace() const;        // null before the probe ends
+  [[nodiscard]] int64_t budget_bytes() const;      // after reserve and outside
   // One screen: peak before, budget, peak now, step time before and now, what was dropped, files.
   [[nodiscard]] std::string report() const;
   // The last step's JSON line (what stats_every prints).

@@ -35,8 +35,9 @@ int64_t positive_difference(int64_t budget, int64_t reserve) {
     return budget;
   }
   if (reserve >= budget) {
-    throw InvalidInput("the reserve of " + format_bytes(reserve) + " leaves nothing of the budget of " +
-                       format_bytes(budget) + ". Fix: a smaller reserve or a larger budget");
+    throw InvalidInput("the reserve of " + format_bytes(reserve) +
+                       " leaves nothing of the budget of " + format_bytes(budget) +
+                       ". Fix: a smaller reserve or a larger budget");
   }
   return budget - reserve;
 }
@@ -170,8 +171,8 @@ void SessionImpl::load_given_plan() {
   Trace trace = read_trace(trace_file);
   const std::string difference = settings_difference(trace.settings, settings());
   if (!difference.empty()) {
-    throw Mismatch("the plan " + options_.plan_file + " was made under other settings: " + difference +
-                   ". Fix: measure again under the present ones");
+    throw Mismatch("the plan " + options_.plan_file + " was made under other settings: " +
+                   difference + ". Fix: measure again under the present ones");
   }
   auto variant = std::make_unique<Variant>(std::move(trace));
   const bool verified = plan.measured.verified;
@@ -211,8 +212,9 @@ bool SessionImpl::begin_step() {
   if (step_running_.exchange(true)) {
     if (!said_concurrent_) {
       said_concurrent_ = true;
-      std::fprintf(stderr, "lowtide: a second step began while one is running: it runs plain, its "
-                           "bytes count as resident\n");
+      std::fprintf(stderr,
+                   "lowtide: a second step began while one is running: it runs plain, its "
+                   "bytes count as resident\n");
     }
     return false;
   }
@@ -326,7 +328,8 @@ void SessionImpl::end_step() noexcept {
       std::fprintf(stderr, "%s\n", stats_json().c_str());
     }
   } catch (const std::exception& error) {
-    // A destructor may not throw. The step itself was right; what could not be learnt from it is not.
+    // A destructor may not throw. The step itself was right; what could not be learnt from it is
+    // not.
     std::fprintf(stderr, "lowtide: %s\n", error.what());
   }
   step_running_ = false;
@@ -373,7 +376,8 @@ void SessionImpl::finish_log(bool failed, int64_t step_ns) {
   core_->set_sink(nullptr);
   runtime_->log = nullptr;
   // What eviction recomputed is not part of the plain step.
-  open_log_->finish(step_ns - runtime_->counters.recompute_ns, probe_resident_requested_, probe_resident_rounded_);
+  open_log_->finish(step_ns - runtime_->counters.recompute_ns, probe_resident_requested_,
+                    probe_resident_rounded_);
   std::unique_ptr<StepLog> log = std::move(open_log_);
   if (failed) {
     return;
@@ -443,7 +447,8 @@ void SessionImpl::build_variant() {
 
 void SessionImpl::make_plan() {
   if (!current().plan().has_value()) {
-    const int64_t budget = budget_ == hooks::CachingCore::kNoLimit ? budget_ : budget_ - tightened_bytes_;
+    const int64_t budget =
+        budget_ == hooks::CachingCore::kNoLimit ? budget_ : budget_ - tightened_bytes_;
     current().make_plan(budget, reserve_);
     Plan& plan = current().mutable_plan();
     plan.budget_bytes = budget_;
@@ -452,14 +457,16 @@ void SessionImpl::make_plan() {
     plan.measured.mismatched = inherited_.mismatched;
   }
   if (limit_ != hooks::CachingCore::kNoLimit) {
-    // What was allocated before the session is part of the budget, but not of what the core hands out.
+    // What was allocated before the session is part of the budget, but not of what the core hands
+    // out.
     limit_ = budget_ - reserve_ - current().trace().outside_bytes;
     if (core_ != nullptr) {
       core_->set_limit(limit_);
     }
   }
   stats_.variants = static_cast<int64_t>(variants_.size());
-  say("plan: " + std::to_string(current().plan()->decisions.size()) + " storages dropped, predicted peak " +
+  say("plan: " + std::to_string(current().plan()->decisions.size()) +
+      " storages dropped, predicted peak " +
       format_bytes(current().plan()->predicted.peak_reserved_bytes));
 }
 
@@ -607,9 +614,7 @@ std::optional<Plan> SessionImpl::plan() const {
   return variants_.empty() ? std::nullopt : current().plan();
 }
 
-const Trace* SessionImpl::trace() const {
-  return variants_.empty() ? nullptr : &current().trace();
-}
+const Trace* SessionImpl::trace() const { return variants_.empty() ? nullptr : &current().trace(); }
 
 void SessionImpl::say(const std::string& line) const {
   if (options_.verbose) {
@@ -618,10 +623,10 @@ void SessionImpl::say(const std::string& line) const {
 }
 
 std::string SessionImpl::account_text() {
-  std::string text = "Lowtide budget " + (budget_ == hooks::CachingCore::kNoLimit
-                                              ? std::string("none")
-                                              : format_bytes(budget_)) +
-                     ", phase " + to_string(phase_);
+  std::string text =
+      "Lowtide budget " +
+      (budget_ == hooks::CachingCore::kNoLimit ? std::string("none") : format_bytes(budget_)) +
+      ", phase " + to_string(phase_);
   if (!variants_.empty() && current().plan().has_value()) {
     text += ", plan predicted " + format_bytes(current().plan()->predicted.peak_reserved_bytes);
   }

@@ -46,7 +46,7 @@ class SessionImpl {
   void load_stored();
   void load_given_plan();
   void choose_mode();
-  void make_plan();                  // of the current variant; throws OutOfBudget
+  void make_plan();  // of the current variant; throws OutOfBudget
   void go_enforce();
   void start_log();
   void finish_log(bool failed, int64_t step_ns);
@@ -66,9 +66,9 @@ class SessionImpl {
 
   SessionOptions options_;
   bool disabled_ = false;
-  int64_t budget_ = 0;               // as asked, bytes
+  int64_t budget_ = 0;  // as asked, bytes
   int64_t reserve_ = 0;
-  int64_t limit_ = 0;                // budget - reserve, what the allocator may reserve
+  int64_t limit_ = 0;  // budget - reserve, what the allocator may reserve
   Store store_;
   hooks::CachingCore* core_ = nullptr;
   std::shared_ptr<Runtime> runtime_;
@@ -78,23 +78,23 @@ class SessionImpl {
 
   SessionPhase phase_ = SessionPhase::warmup;
   int warmup_done_ = 0;
-  std::vector<std::unique_ptr<StepLog>> logs_;     // finished probe logs of one structure
+  std::vector<std::unique_ptr<StepLog>> logs_;  // finished probe logs of one structure
   std::unique_ptr<StepLog> open_log_;
   int64_t probe_resident_requested_ = 0;
   int64_t probe_resident_rounded_ = 0;
   std::vector<std::unique_ptr<Variant>> variants_;
   size_t current_ = 0;
-  bool from_file_ = false;           // the current variant came from a file and is not yet confirmed
-  bool strict_ = false;              // the plan was given by hand
-  std::string strict_error_;         // it turned out to be of another program
-  bool planless_ = false;            // the probe could not be turned into a plan
-  bool confirm_enforced_ = false;    // the next enforced step's measures go into the plan
-  Measured inherited_;               // verification of the current trace
+  bool from_file_ = false;         // the current variant came from a file and is not yet confirmed
+  bool strict_ = false;            // the plan was given by hand
+  std::string strict_error_;       // it turned out to be of another program
+  bool planless_ = false;          // the probe could not be turned into a plan
+  bool confirm_enforced_ = false;  // the next enforced step's measures go into the plan
+  Measured inherited_;             // verification of the current trace
   int tightenings_ = 0;
   int64_t tightened_bytes_ = 0;
   std::map<uint64_t, int> unknown_structures_;
-  bool scaling_wanted_ = false;      // a step of other sizes ran: have its plans ready
-  int relearn_steps_left_ = 0;       // steps to watch for an unknown structure
+  bool scaling_wanted_ = false;  // a step of other sizes ran: have its plans ready
+  int relearn_steps_left_ = 0;   // steps to watch for an unknown structure
   uint64_t relearn_structure_ = 0;
   int64_t canary_count_ = 0;
 
@@ -102,7 +102,7 @@ class SessionImpl {
   bool said_concurrent_ = false;
   int exceptions_at_begin_ = 0;
   int64_t step_start_ns_ = 0;
-  int64_t plain_step_ns_ = 0;        // of the last warm-up step, without what was recomputed
+  int64_t plain_step_ns_ = 0;  // of the last warm-up step, without what was recomputed
   int verify_steps_ = 0;
   SessionStats stats_;
   StepReport last_step_;

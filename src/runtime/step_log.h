@@ -3,10 +3,11 @@
 // While a step is logged, the caching core's sink, the capture core and the saved-tensor holders
 // append to it: which storage was allocated and freed when, which op ran how long, what was packed
 // and unpacked. The log describes the plain program even when the step itself ran under pressure:
-// what eviction and replay allocate and free is left out (`internal` scopes), and a storage that was
-// evicted counts as alive until the program would have freed it.
+// what eviction and replay allocate and free is left out (`internal` scopes), and a storage that
+// was evicted counts as alive until the program would have freed it.
 //
-// Thread safety: every method takes the log's own mutex, which is a leaf (nothing is called under it).
+// Thread safety: every method takes the log's own mutex, which is a leaf (nothing is called under
+// it).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ struct LoggedStorage {
   int64_t bytes = 0;
   int64_t rounded = 0;
   bool resident = false;
-  bool outside = false;     // not memory of the caching core: made before the session
+  bool outside = false;  // not memory of the caching core: made before the session
   StorageKind kind = StorageKind::other;
   bool captured = false;    // created by a captured op
   bool replayable = false;  // all writers known and replayable
@@ -64,7 +65,8 @@ class StepLog : public hooks::LedgerSink {
   int32_t begin_op(const OpInfo& info, Phase phase, uint64_t sizes);
   // An open op turned out to be a wrapper of the ops inside it.
   void mark_wrapper(int32_t op);
-  // An open op contains others but has work of its own, done after them: it begins here. Its new id.
+  // An open op contains others but has work of its own, done after them: it begins here. Its new
+  // id.
   int32_t begin_again(int32_t op);
   void end_op(int32_t op, int64_t ns, uint64_t key, uint64_t shape_key);
   LoggedOp& op(int32_t i) { return ops_[static_cast<size_t>(i)]; }

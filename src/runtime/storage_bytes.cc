@@ -51,8 +51,8 @@ c10::intrusive_ptr<c10::StorageImpl> scratch_storage(const Geometry& geometry) {
   for (size_t i = 0; i < geometry.sizes.size(); ++i) {
     elements += geometry.sizes[i] == 0 ? 0 : (geometry.sizes[i] - 1) * geometry.strides[i];
   }
-  const at::Tensor zeros = at::zeros(
-      {elements}, at::TensorOptions().dtype(geometry.dtype).device(geometry.device));
+  const at::Tensor zeros =
+      at::zeros({elements}, at::TensorOptions().dtype(geometry.dtype).device(geometry.device));
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage_of(zeros));
 }
 

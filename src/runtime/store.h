@@ -1,7 +1,7 @@
 // Trace and plan files of a session: `<directory>/<name>-<fingerprint>.{trace,plan}.json`.
 //
-// A later run finds the newest trace that was measured under the same settings. Files that cannot be
-// read are named on stderr and passed over: a stale file must not stop a training job.
+// A later run finds the newest trace that was measured under the same settings. Files that cannot
+// be read are named on stderr and passed over: a stale file must not stop a training job.
 #pragma once
 
 #include <filesystem>

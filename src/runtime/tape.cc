@@ -62,9 +62,7 @@ int32_t Tape::add_external(const at::Tensor& tensor) {
   return index;
 }
 
-void Tape::forget_external(int32_t index) {
-  external_of_.erase(external(index).original);
-}
+void Tape::forget_external(int32_t index) { external_of_.erase(external(index).original); }
 
 int32_t Tape::find_slot(const c10::StorageImpl* storage) const {
   const auto found = slot_of_.find(storage);

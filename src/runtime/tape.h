@@ -60,10 +60,10 @@ struct OpRecord {
   caffe2::TypeMeta default_dtype;
   bool replayable = true;
   const char* keep_reason = "";
-  int64_t ns = 0;                      // measured, 0 = not (yet)
+  int64_t ns = 0;  // measured, 0 = not (yet)
   uint64_t key = 0;
   uint64_t shape_key = 0;
-  int32_t ordinal = -1;                // position among the step's forward ops; -1 = not one
+  int32_t ordinal = -1;  // position among the step's forward ops; -1 = not one
 
   void clear();
 };
@@ -72,27 +72,27 @@ struct Slot {
   c10::weak_intrusive_ptr<c10::StorageImpl> identity{c10::intrusive_ptr<c10::StorageImpl>()};
   c10::intrusive_ptr<c10::StorageImpl> held;
   int64_t bytes = 0;
-  uint64_t key = 0;                    // of the last writer and output position
-  uint64_t creator = 0;                // creator_id, 0 = not made by a forward op
-  uint64_t recipe = 0;                 // extended by each writer
+  uint64_t key = 0;                      // of the last writer and output position
+  uint64_t creator = 0;                  // creator_id, 0 = not made by a forward op
+  uint64_t recipe = 0;                   // extended by each writer
   c10::SmallVector<int32_t, 3> writers;  // records: creator, then in-place writers
-  int32_t version = 0;                 // writes so far, recorded or not
-  int32_t ordinal = -1;                // of the creator, with `output`: identity between steps
+  int32_t version = 0;                   // writes so far, recorded or not
+  int32_t ordinal = -1;                  // of the creator, with `output`: identity between steps
   int32_t output = 0;
-  int32_t holders = 0;                 // saved tensors of autograd that need it
-  int64_t pack_sequence = 0;           // of the latest pack
-  int32_t sid = kNone;                 // storage in the probe's log
+  int32_t holders = 0;        // saved tensors of autograd that need it
+  int64_t pack_sequence = 0;  // of the latest pack
+  int32_t sid = kNone;        // storage in the probe's log
   Action action = Action::save;
   bool keep_after_recompute = true;
-  bool opaque = false;                 // content not described by its writers: never dropped
-  int32_t lost_from = INT32_MAX;       // first version that no recorded op describes
-  bool trusted = false;                // this recipe was verified: may be dropped, needs no digest
-  bool unspecified = false;            // some of its bytes mean nothing: cannot be compared
+  bool opaque = false;            // content not described by its writers: never dropped
+  int32_t lost_from = INT32_MAX;  // first version that no recorded op describes
+  bool trusted = false;           // this recipe was verified: may be dropped, needs no digest
+  bool unspecified = false;       // some of its bytes mean nothing: cannot be compared
   bool canary = false;
-  bool checked = false;                // compared with its recipe in this step
+  bool checked = false;  // compared with its recipe in this step
   bool has_digest = false;
-  Digest128 digest;                    // of the bytes when it was evicted
-  std::vector<int32_t> pins;           // opaque slots kept alive for this recipe
+  Digest128 digest;           // of the bytes when it was evicted
+  std::vector<int32_t> pins;  // opaque slots kept alive for this recipe
   int32_t pinned_by = 0;
 
   [[nodiscard]] bool alive() const { return !identity.expired(); }
@@ -104,7 +104,7 @@ struct External {
   c10::VariableVersion counter;
   uint32_t counter_value = 0;
   const c10::StorageImpl* original = nullptr;
-  int32_t readers = 0;                           // committed records that refer to it
+  int32_t readers = 0;  // committed records that refer to it
   bool rescued = false;
 };
 
@@ -145,19 +145,20 @@ class Tape {
   // Forgets everything. Released storages go to `released`, for the caller to drop unlocked.
   void clear(std::vector<c10::intrusive_ptr<c10::StorageImpl>>& released);
 
-  // Is the slot's content at `version` more than its recorded writers say? (unreplayable op, write that
-  // was not recorded, failed verification, or an `empty` buffer that no recorded op has filled)
+  // Is the slot's content at `version` more than its recorded writers say? (unreplayable op, write
+  // that was not recorded, failed verification, or an `empty` buffer that no recorded op has
+  // filled)
   [[nodiscard]] bool opaque_at(const Slot& slot, int32_t version);
   // ... of an `empty` buffer as it was allocated: a recipe that overwrites it needs no more.
   [[nodiscard]] bool unfilled_at(const Slot& slot, int32_t version);
 
   int64_t live_holders = 0;
-  int32_t opaque_reads = 0;            // recipes that read an opaque slot: drops must pin it
-  int32_t lost_inputs = 0;             // externals with readers that were overwritten and not rescued
-  uint64_t generation = 0;             // changes at every clear
+  int32_t opaque_reads = 0;  // recipes that read an opaque slot: drops must pin it
+  int32_t lost_inputs = 0;   // externals with readers that were overwritten and not rescued
+  uint64_t generation = 0;   // changes at every clear
 
  private:
-  std::deque<Slot> slots_;             // addresses stay valid while it grows
+  std::deque<Slot> slots_;  // addresses stay valid while it grows
   size_t slots_used_ = 0;
   std::vector<External> externals_;
   std::vector<OpRecord*> records_;

@@ -125,8 +125,7 @@ void TraceBuilder::add_storages() {
   rest.resident = true;
   rest.kind = StorageKind::other;
   rest.bytes = std::max<int64_t>(0, last_->resident_requested_ - known_requested);
-  rest.rounded_bytes =
-      std::max<int64_t>({rest.bytes, last_->resident_rounded_ - known_rounded, 0});
+  rest.rounded_bytes = std::max<int64_t>({rest.bytes, last_->resident_rounded_ - known_rounded, 0});
   if (rest.rounded_bytes > 0) {
     trace_.storages.push_back(std::move(rest));
   }
@@ -204,8 +203,8 @@ void TraceBuilder::classify() {
   }
   for (size_t i = 0; i < trace_.storages.size(); ++i) {
     TraceStorage& storage = trace_.storages[i];
-    const bool step_local = storage.kind == StorageKind::gradient ||
-                            storage.kind == StorageKind::optimizer_state;
+    const bool step_local =
+        storage.kind == StorageKind::gradient || storage.kind == StorageKind::optimizer_state;
     if (saved[i] != 0 && !storage.resident) {
       storage.kind = StorageKind::activation;
     } else if (step_local && !storage.resident && freed[i] != 0) {

@@ -2,8 +2,8 @@
 //
 // The last log gives ops, storages and events; op times are the medians over all logs that ran the
 // same ops with the same sizes, and over equal op instances within them (layers of a network).
-// What may be dropped is decided here: complete chains of replayable writers whose opaque ancestors,
-// if any, outlive the last use. Pure; no torch call.
+// What may be dropped is decided here: complete chains of replayable writers whose opaque
+// ancestors, if any, outlive the last use. Pure; no torch call.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ class TraceBuilder {
   void add_saves_and_events();
   void classify();
   void decide_recomputable();
-  [[nodiscard]] std::string why_not_recomputable(StorageId sid, const std::vector<int64_t>& freed_at,
+  [[nodiscard]] std::string why_not_recomputable(StorageId sid,
+                                                 const std::vector<int64_t>& freed_at,
                                                  const std::vector<int64_t>& last_unpack) const;
   [[nodiscard]] bool opaque_at(StorageRef ref) const;
 
@@ -36,8 +37,8 @@ class TraceBuilder {
   std::function<int64_t(int64_t)> round_;
   const StepLog* last_;
   Trace trace_;
-  std::vector<OpId> op_of_;         // log op -> trace op, kNone = left out
-  std::vector<OpId> ops_before_;    // log op -> trace ops before it
+  std::vector<OpId> op_of_;       // log op -> trace op, kNone = left out
+  std::vector<OpId> ops_before_;  // log op -> trace ops before it
 };
 
 }  // namespace lowtide::runtime

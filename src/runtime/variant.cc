@@ -73,8 +73,8 @@ void Variant::forbid(int32_t ordinal, int32_t output, const std::string& reason)
   TraceStorage& forbidden = trace_->storages[static_cast<size_t>(storage)];
   forbidden.recomputable = false;
   forbidden.keep_reason = reason;
-  // What is computed from a value that cannot be reproduced cannot be reproduced either, unless that
-  // value is still there; the trace cannot promise this, so its readers are kept too.
+  // What is computed from a value that cannot be reproduced cannot be reproduced either, unless
+  // that value is still there; the trace cannot promise this, so its readers are kept too.
   std::vector<char> tainted(trace_->storages.size(), 0);
   tainted[static_cast<size_t>(storage)] = 1;
   for (const TraceOp& reader : trace_->ops) {

@@ -51,8 +51,9 @@ std::vector<at::Tensor> observe(const nn::Module& model, const at::Tensor& loss)
 // A deep MLP with dropout; `around` may change what happens in a step.
 struct Hooks {
   std::function<at::Tensor(int step, at::Tensor x)> input = [](int, at::Tensor x) { return x; };
-  std::function<at::Tensor(int step, int layer, at::Tensor h)> hidden =
-      [](int, int, at::Tensor h) { return h; };
+  std::function<at::Tensor(int step, int layer, at::Tensor h)> hidden = [](int, int, at::Tensor h) {
+    return h;
+  };
   std::function<void(int step)> before_backward = [](int) {};
 };
 
@@ -70,8 +71,8 @@ Program mlp(Hooks hooks = {}, int64_t batch = 256) {
       at::Tensor h = hooks.input(step, x);
       for (int i = 0; i < 6; ++i) {
         h = hooks.hidden(step, i, h);
-        h = torch::dropout(torch::gelu(layers[static_cast<size_t>(i)]->as<nn::Linear>()->forward(h)),
-                           0.2, true);
+        h = torch::dropout(
+            torch::gelu(layers[static_cast<size_t>(i)]->as<nn::Linear>()->forward(h)), 0.2, true);
       }
       const at::Tensor loss = h.pow(2).mean();
       hooks.before_backward(step);
@@ -157,8 +158,8 @@ TEST(SessionLife, AGivenPlanOfAnotherProgramIsRefusedByTheOpThatDiffers) {
   options.budget = tight(mlp());
   const SessionRun first = run_session(mlp(), 9, options);
   SessionOptions given = unstored("auto");
-  given.plan_file = directory.path() + "/session-" + fingerprint_text(first.trace->fingerprint()) +
-                    ".plan.json";
+  given.plan_file =
+      directory.path() + "/session-" + fingerprint_text(first.trace->fingerprint()) + ".plan.json";
   EXPECT_EQ(run_session(mlp(), 3, given).observed, run_plain(mlp(), 3));
   Hooks hooks;
   hooks.hidden = [](int, int, at::Tensor h) { return h.tanh(); };
@@ -312,7 +313,9 @@ TEST(Rescue, AnInPlaceWriteToARecipesInputFirstSeenAtStep20) {
   };
   at::Tensor outside = torch::ones({256, 64});
   Hooks external = hooks;
-  external.hidden = [&outside](int, int layer, at::Tensor h) { return layer == 2 ? h + outside : h; };
+  external.hidden = [&outside](int, int layer, at::Tensor h) {
+    return layer == 2 ? h + outside : h;
+  };
   external.before_backward = [&outside](int step) {
     if (step >= 20) {
       torch::NoGradGuard no_grad;

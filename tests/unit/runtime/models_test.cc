@@ -57,11 +57,12 @@ TEST(Models, MlpWithDropout) {
 
 TEST(Models, ConvBatchNormReluInPlace) {
   const auto build = [] {
-    return nn::Sequential(
-        nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
-        nn::ReLU(nn::ReLUOptions().inplace(true)), nn::Conv2d(nn::Conv2dOptions(8, 8, 3).padding(1)),
-        nn::BatchNorm2d(8), nn::ReLU(nn::ReLUOptions().inplace(true)), nn::MaxPool2d(2),
-        nn::GroupNorm(2, 8), nn::AdaptiveAvgPool2d(1), nn::Flatten(), nn::Linear(8, 5));
+    return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
+                          nn::ReLU(nn::ReLUOptions().inplace(true)),
+                          nn::Conv2d(nn::Conv2dOptions(8, 8, 3).padding(1)), nn::BatchNorm2d(8),
+                          nn::ReLU(nn::ReLUOptions().inplace(true)), nn::MaxPool2d(2),
+                          nn::GroupNorm(2, 8), nn::AdaptiveAvgPool2d(1), nn::Flatten(),
+                          nn::Linear(8, 5));
   };
   EXPECT_EQ(differences(classifier(build, {8, 3, 16, 16}, 5)), "");
 }

@@ -32,8 +32,7 @@ std::string observe(const std::vector<at::Tensor>& tensors) {
     const Digest128 digest = hash_bytes(flat.const_data_ptr(), flat.nbytes());
     line += std::to_string(digest.low) + " ";
   }
-  auto* generator =
-      at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+  auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
   const at::mt19937_data_pod state = generator->engine().data();
   return line + std::to_string(hash_bytes(state.state_.data(), sizeof state.state_).low) + "/" +
          std::to_string(state.next_) + "/" + std::to_string(state.left_);
@@ -82,8 +81,8 @@ void set_cpu_allocator(c10::Allocator* wanted) {
 std::string first_difference(const Observed& plain, const Observed& other, const char* what) {
   for (size_t i = 0; i < plain.size(); ++i) {
     if (i >= other.size() || plain[i] != other[i]) {
-      return std::string(what) + ": step " + std::to_string(i + 1) + " differs\n  plain " + plain[i] +
-             "\n  here  " + (i < other.size() ? other[i] : "missing") + "\n";
+      return std::string(what) + ": step " + std::to_string(i + 1) + " differs\n  plain " +
+             plain[i] + "\n  here  " + (i < other.size() ? other[i] : "missing") + "\n";
     }
   }
   return {};

@@ -1,8 +1,8 @@
 // Runs the same training program plainly and under a session, and compares bits.
 //
-// A program is a factory: it seeds, builds its model and returns a function that does one whole step
-// (forward, backward, optimizer) and returns the tensors to observe. Observed besides: the state of
-// the default generator after each step.
+// A program is a factory: it seeds, builds its model and returns a function that does one whole
+// step (forward, backward, optimizer) and returns the tensors to observe. Observed besides: the
+// state of the default generator after each step.
 #pragma once
 
 #include <ATen/core/Tensor.h>

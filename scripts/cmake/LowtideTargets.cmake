@@ -65,6 +65,8 @@ function(lowtide_executable name torch sources libs)
   if(torch)
     target_link_libraries(${name} PRIVATE lowtide_libtorch)
     if(LOWTIDE_SANITIZE)
+      # The checks' own code makes the compiler doubt torch's headers.
+      target_compile_options(${name} PRIVATE -Wno-maybe-uninitialized)
       target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/scripts/cmake/sanitizer_options.cc)
     endif()
   endif()

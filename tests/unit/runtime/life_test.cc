@@ -356,7 +356,8 @@ TEST(Canary, FindsAnOpThatStopsBeingDeterministicAtStep30) {
   }
   noise_on = false;
   EXPECT_GE(found_at, 30);
-  EXPECT_THAT(session.stats().stop_reason, HasSubstr("lowtide_test::noisy"));
+  // The op itself or, where its output is recomputed on the way, the product made of it.
+  EXPECT_THAT(session.stats().stop_reason, HasSubstr("recomputed bytes differ"));
 }
 
 TEST(Errors, AnExceptionInsideAStepLeavesTheSessionUsable) {

@@ -48,14 +48,14 @@ TEST(HardOps, GeneratorPassedByHand) {
 // An operator that draws from the default generator and does not say so.
 at::Tensor noisy(const at::Tensor& x) { return x + at::rand(x.sizes()); }
 
-TORCH_LIBRARY(lowtide_test, library) {
+TORCH_LIBRARY(lowtide_hard_test, library) {
   library.def("noisy(Tensor x) -> Tensor");
   library.impl("noisy", c10::DispatchKey::CPU, TORCH_FN(noisy));
 }
 
 TEST(HardOps, UndeclaredRandomnessIsFoundAndTheStreamGoesOn) {
   const auto op = c10::Dispatcher::singleton()
-                      .findSchemaOrThrow("lowtide_test::noisy", "")
+                      .findSchemaOrThrow("lowtide_hard_test::noisy", "")
                       .typed<at::Tensor(const at::Tensor&)>();
   const Program program = training([op] {
     const at::Tensor x = torch::randn({64, 96});

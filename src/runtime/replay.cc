@@ -391,6 +391,31 @@ StoragePtr rebuild(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t 
   return storage;
 }
 
+void rebuild_all(Runtime& runtime) {
+  std::vector<std::shared_ptr<Tape>> tapes;
+  {
+    const std::lock_guard lock(runtime.mutex);
+    tapes = runtime.tapes();
+  }
+  for (const std::shared_ptr<Tape>& tape : tapes) {
+    for (int32_t i = 0; i < tape->slots(); ++i) {
+      StoragePtr live;
+      {
+        const std::lock_guard lock(runtime.mutex);
+        if (tape->slot(i).holders == 0 || tape->slot(i).held) {
+          continue;
+        }
+        live = tape->slot(i).identity.lock();
+      }
+      if (!live) {
+        live = rebuild(runtime, tape, i);
+      }
+      const std::lock_guard lock(runtime.mutex);
+      tape->slot(i).held = live;
+    }
+  }
+}
+
 StoragePtr rebuild_beside(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t index) {
   const InternalScope internal(runtime);
   int32_t version = 0;

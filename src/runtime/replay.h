@@ -26,6 +26,10 @@ using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 // The slot's current content. Becomes the slot's live value; held on when others will want it.
 [[nodiscard]] StoragePtr rebuild(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t slot);
 
+// Every saved tensor that is only a recipe becomes a tensor again and stays one: nobody will watch
+// the recipes' inputs from now on.
+void rebuild_all(Runtime& runtime);
+
 // A second copy, computed from the recipe although the slot is live; the tape does not learn of it.
 [[nodiscard]] StoragePtr rebuild_beside(Runtime& runtime, const std::shared_ptr<Tape>& tape,
                                         int32_t slot);

@@ -16,6 +16,7 @@
 #include "hooks/torch_cpu_allocator.h"
 #include "planner/simulator.h"
 #include "runtime/budget.h"
+#include "runtime/replay.h"
 #include "runtime/trace_builder.h"
 
 namespace lowtide::runtime {
@@ -116,6 +117,12 @@ SessionImpl::~SessionImpl() {
   core_->set_pressure_handler(nullptr);
   core_->set_limit(hooks::CachingCore::kNoLimit);
   core_->set_reserved_target(hooks::CachingCore::kNoLimit);
+  try {
+    rebuild_all(*runtime_);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lowtide: a graph that outlives the session keeps its recipes: %s\n",
+                 error.what());
+  }
   hooks::TorchCpuAllocator::set_account(nullptr);
   hooks::TorchCpuAllocator::uninstall();
   front_end_.reset();

@@ -254,6 +254,30 @@ TEST(SessionLife, AGraphMayOutliveItsSession) {
   EXPECT_TRUE(torch::equal(expected, w.grad()));
 }
 
+TEST(SessionLife, AGraphThatOutlivesItsSessionIsNoRecipeAnyMore) {
+  torch::manual_seed(0);
+  const at::Tensor start = torch::randn({128, 128});
+  const auto run = [&](bool under_session) {
+    at::Tensor w = start.clone().requires_grad_();
+    at::Tensor loss;
+    const auto forward = [&] { loss = torch::mm(torch::sigmoid(w), w.exp()).tanh().pow(2).mean(); };
+    if (under_session) {
+      Session session(unstored("none"));
+      const Chaos evict_everything(1.0, 7);
+      const Step step = session.step();
+      forward();
+      at::Tensor more = torch::empty({8});  // one more allocation: everything saved is evicted
+    } else {
+      forward();
+    }
+    w.data().mul_(2);  // autograd does not see it, and nobody watches any more
+    loss.backward();
+    return w.grad().clone();
+  };
+  const at::Tensor plain = run(false);
+  EXPECT_TRUE(torch::equal(plain, run(true)));
+}
+
 TEST(Divergence, AnOddBatchAndAnExtraOpCostTimeOnly) {
   Hooks hooks;
   hooks.input = [](int step, at::Tensor x) { return x.slice(0, 0, step == 9 ? 40 : 256); };

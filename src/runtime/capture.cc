@@ -276,7 +276,6 @@ void follow_plan(OpFrame& frame) {
   }
   run.diverged = true;
   run.diverged_at = record.ordinal;
-  run.diverged_op = frame.info->name;
   if (run.strict) {
     const std::string planned = ordinal < run.index->size()
                                     ? "the plan has " + run.index->op_name(ordinal)

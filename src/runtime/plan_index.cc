@@ -7,7 +7,6 @@ namespace lowtide::runtime {
 
 PlanIndex::PlanIndex(const Trace& trace, const std::vector<Decision>& decisions) {
   std::vector<int32_t> ordinal_of(trace.ops.size(), -1);
-  Hasher hasher;
   for (size_t i = 0; i < trace.ops.size(); ++i) {
     const TraceOp& op = trace.ops[i];
     if (op.phase != Phase::forward) {
@@ -23,9 +22,7 @@ PlanIndex::PlanIndex(const Trace& trace, const std::vector<Decision>& decisions)
     }
     ops_.push_back(planned);
     names_.push_back(op.name);
-    hasher.add(op.key);
   }
-  structure_ = hasher.value();
   by_op_.resize(ops_.size());
   for (const Decision& decision : decisions) {
     if (decision.action == Action::save) {

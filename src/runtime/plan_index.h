@@ -53,15 +53,12 @@ class PlanIndex {
   [[nodiscard]] const std::vector<std::pair<int32_t, PlannedStorage>>& drops() const {
     return drops_;
   }
-  // Hash over all forward keys.
-  [[nodiscard]] uint64_t structure() const { return structure_; }
 
  private:
   std::vector<PlannedOp> ops_;
   std::vector<std::string> names_;
   std::vector<std::vector<PlannedStorage>> by_op_;
   std::vector<std::pair<int32_t, PlannedStorage>> drops_;  // (ordinal, decision)
-  uint64_t structure_ = 0;
 };
 
 // Where a step stands in its plan.
@@ -73,7 +70,6 @@ struct PlanRun {
   int64_t planned_bytes = 0;  // output bytes of the first ops, planned and seen
   int64_t seen_bytes = 0;
   int32_t diverged_at = -1;
-  std::string diverged_op;   // what ran there instead
   std::string strict_error;  // the text thrown by a strict divergence
 
   [[nodiscard]] bool active() const { return index != nullptr && !diverged; }

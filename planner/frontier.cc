@@ -69,7 +69,7 @@ Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
   const Simulator simulator(trace);
   Archive archive;
   for (const std::string& name : options.strategies) {
-    find_strategy(name).explore(simulator, archive);
+    explore(name, simulator, archive);
   }
   const auto& entries = archive.entries();
   LOWTIDE_CHECK(!entries.empty(), "the strategies offered no plan");

@@ -12,13 +12,24 @@ const std::vector<Strategy>& strategies() {
   return all;
 }
 
-const Strategy& find_strategy(std::string_view name) {
+void explore(std::string_view text, const Simulator& simulator, Archive& archive) {
+  const size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  const std::string_view argument =
+      colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
   std::string known;
   for (const Strategy& strategy : strategies()) {
-    if (strategy.name == name) return strategy;
-    known += (known.empty() ? "" : ", ") + std::string(strategy.name);
+    std::string shown(strategy.name);
+    if (!strategy.argument.empty()) shown += ":" + std::string(strategy.argument);
+    if (strategy.name == name) {
+      if (colon != std::string_view::npos && (strategy.argument.empty() || argument.empty())) {
+        throw InvalidInput("strategy \"" + std::string(text) + "\" is not known; use " + shown);
+      }
+      return strategy.explore(simulator, argument, archive);
+    }
+    known += (known.empty() ? "" : ", ") + shown;
   }
-  throw InvalidInput("unknown strategy \"" + std::string(name) + "\"; use one of: " + known);
+  throw InvalidInput("unknown strategy \"" + std::string(text) + "\"; use one of: " + known);
 }
 
 }  // namespace lowtide::planner

@@ -1,8 +1,11 @@
 // A way to look for plans, found by its name. A strategy simulates decision tables and offers them
 // to the archive; it never sees a budget, so the frontier of a trace is the same for all budgets.
 //
+// Some take an argument, typed after a colon: "uniform:4".
+//
 // To add one: write strategy_<name>.cc with a function of this type and list it in strategy.cc.
 // Must be deterministic: bounded by work (Simulator::work), never by a clock or a random device.
+// Throws InvalidInput where the argument or the trace is none that it can work with.
 #pragma once
 
 #include <string>
@@ -14,18 +17,21 @@
 
 namespace lowtide::planner {
 
-using Explore = void (*)(const Simulator& simulator, Archive& archive);
+// `argument` is empty where none was typed.
+using Explore = void (*)(const Simulator& simulator, std::string_view argument, Archive& archive);
 
 struct Strategy {
   std::string_view name;
   Explore explore;
+  std::string_view argument = {};  // what may follow the colon, for messages; empty: nothing
 };
 
-void explore_keep_all(const Simulator& simulator, Archive& archive);
-void explore_greedy(const Simulator& simulator, Archive& archive);
+void explore_keep_all(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_greedy(const Simulator& simulator, std::string_view argument, Archive& archive);
 
 [[nodiscard]] const std::vector<Strategy>& strategies();
-// Throws InvalidInput that lists the known names.
-[[nodiscard]] const Strategy& find_strategy(std::string_view name);
+// Runs the strategy that `text` names, "<name>" or "<name>:<argument>". Throws InvalidInput that
+// lists the known names.
+void explore(std::string_view text, const Simulator& simulator, Archive& archive);
 
 }  // namespace lowtide::planner

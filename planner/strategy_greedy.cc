@@ -90,7 +90,7 @@ std::vector<DecisionTable> seeds(const Problem& problem, const std::vector<Stora
 
 }  // namespace
 
-void explore_greedy(const Simulator& simulator, Archive& archive) {
+void explore_greedy(const Simulator& simulator, std::string_view /*argument*/, Archive& archive) {
   Search start_search(simulator, archive, "greedy", kStartWork);
   const Search::State plain =
       start_search.evaluate(DecisionTable(simulator.trace().storages.size()));

@@ -1,96 +1,45 @@
-// Drives a libFuzzer entry without libFuzzer: valid files, changed more and more, from one seed.
+// Drives a target without libFuzzer: valid files, changed more and more, from one seed.
 // `fuzz_x [--seconds N] [--seed S] [FILE ...]`; files are run as they are (to repeat a finding).
 // Prints what it did; exit 1 when it never saw a text accepted or never one refused.
 #include <chrono>
-#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "core/trace_file.h"
-#include "unit/core/random_values.h"
+#include "fuzz/fuzz_target.h"
+#include "fuzz/texts.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-
+namespace lowtide::fuzz {
 namespace {
-
-using Random = std::mt19937_64;
-
-// Pieces that readers trip over more often than over random bytes.
-constexpr const char* kPieces[] = {"null",
-                                   "-1",
-                                   "1e999",
-                                   "9223372036854775808",
-                                   "0.5",
-                                   "\"\"",
-                                   "[]",
-                                   "{}",
-                                   "[[[[[[",
-                                   "true",
-                                   "\\u0000",
-                                   "\xff",
-                                   "\"",
-                                   ",",
-                                   "}",
-                                   "]",
-                                   "-0",
-                                   "1e-999",
-                                   "18446744073709551616",
-                                   "\"drop\"",
-                                   "\n",
-                                   "\"x\":1,",
-                                   "2147483647"};
-
-int run(const std::string& text) {
-  return LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-}
-
-size_t place(Random& random, const std::string& text) { return random() % (text.size() + 1); }
-
-void change(Random& random, std::string& text) {
-  const size_t at = place(random, text);
-  switch (random() % 6) {
-    case 0:
-      if (at < text.size()) text[at] = static_cast<char>(random());
-      break;
-    case 1:
-      if (at < text.size()) text[at] = static_cast<char>('0' + random() % 10);
-      break;
-    case 2:
-      text.erase(at, random() % 20);
-      break;
-    case 3:
-      text.insert(at, kPieces[random() % std::size(kPieces)]);
-      break;
-    case 4: {  // a part of itself somewhere else: valid pieces in the wrong places
-      const std::string part = text.substr(at, random() % 60);
-      text.insert(place(random, text), part);
-      break;
-    }
-    default: {  // a number becomes another number
-      const size_t digit = text.find_first_of("0123456789", at);
-      if (digit == std::string::npos) break;
-      const size_t end = text.find_first_not_of("0123456789", digit);
-      text.replace(digit, end - digit, kPieces[random() % std::size(kPieces)]);
-      break;
-    }
-  }
-}
 
 int run_files(const std::vector<std::string>& files) {
   for (const std::string& name : files) {
     std::ifstream file(name, std::ios::binary);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
-    std::cout << name << (run(text) == 1 ? ": accepted\n" : ": refused\n");
+    std::cout << name << (accepted(text) ? ": accepted\n" : ": refused\n");
   }
   return 0;
 }
 
+int run_random(int64_t seconds, uint64_t seed) {
+  Random random(seed);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  int64_t runs = 0, taken = 0;
+  while (std::chrono::steady_clock::now() < end) {
+    std::string text = valid_text(random);
+    for (uint64_t changes = random() % 4; changes > 0; --changes) change(random, text);
+    taken += accepted(text) ? 1 : 0;
+    ++runs;
+  }
+  std::cout << runs << " texts, " << taken << " accepted, seed " << seed << '\n';
+  return taken > 0 && taken < runs ? 0 : 1;
+}
+
 }  // namespace
+}  // namespace lowtide::fuzz
 
 int main(int argc, char** argv) {
   int64_t seconds = 3, seed = 1;
@@ -103,21 +52,6 @@ int main(int argc, char** argv) {
       files.push_back(argument);
     }
   }
-  if (!files.empty()) return run_files(files);
-
-  Random random(static_cast<uint64_t>(seed));
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  int64_t runs = 0, accepted = 0;
-  while (std::chrono::steady_clock::now() < end) {
-    const uint64_t value = random() % 50;
-    // Both kinds go to both readers: a file of the other kind must be refused as well.
-    std::string text = random() % 2 == 0
-                           ? lowtide::plan_to_json(lowtide::test::random_plan(value))
-                           : lowtide::trace_to_json(lowtide::test::random_trace(value, 3));
-    for (uint64_t changes = random() % 4; changes > 0; --changes) change(random, text);
-    accepted += run(text);
-    ++runs;
-  }
-  std::cout << runs << " texts, " << accepted << " accepted, seed " << seed << '\n';
-  return accepted > 0 && accepted < runs ? 0 : 1;
+  return files.empty() ? lowtide::fuzz::run_random(seconds, static_cast<uint64_t>(seed))
+                       : lowtide::fuzz::run_files(files);
 }

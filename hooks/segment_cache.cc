@@ -33,10 +33,16 @@ Segment* SegmentCache::take_up_to(size_t bytes, size_t most_bytes, size_t granul
   return nullptr;
 }
 
-Segment* SegmentCache::take_oldest() noexcept {
-  Segment* const segment = oldest_;
-  if (segment != nullptr) remove(segment);
-  return segment;
+Segment* SegmentCache::take_fitting(size_t bytes) noexcept {
+  Segment* best = nullptr;
+  bins_.for_each([&](Segment* segment) {
+    const bool better = best == nullptr || (best->bytes < bytes ? segment->bytes > best->bytes
+                                                                : segment->bytes >= bytes &&
+                                                                      segment->bytes < best->bytes);
+    if (better) best = segment;
+  });
+  if (best != nullptr) remove(best);
+  return best;
 }
 
 void SegmentCache::remove(Segment* segment) noexcept {

@@ -18,8 +18,9 @@ class SegmentCache {
   [[nodiscard]] Segment* take(size_t bytes) noexcept;
   // Takes out a segment of the smallest size in `bytes` .. `most_bytes`, in steps of `granularity`.
   [[nodiscard]] Segment* take_up_to(size_t bytes, size_t most_bytes, size_t granularity) noexcept;
-  // Takes out the segment that was cached first; null = empty.
-  [[nodiscard]] Segment* take_oldest() noexcept;
+  // Takes out the segment that frees `bytes` with the least to spare, or else frees the most; null =
+  // empty. Linear in the number of sizes.
+  [[nodiscard]] Segment* take_fitting(size_t bytes) noexcept;
 
   [[nodiscard]] int64_t bytes() const noexcept { return bytes_; }
 

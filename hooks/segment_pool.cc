@@ -59,27 +59,40 @@ Segment* SegmentPool::obtain(size_t bytes, Miss& miss) noexcept {
     if (cached != nullptr) return cached;
   }
   const auto growth = static_cast<int64_t>(bytes);
-  shrink_cache(std::min(target_, limit_), growth);
+  const Spares spares = make_room(std::min(target_, limit_), growth);
   if (stats_.reserved.current + growth > limit_) {
+    give_back(spares);
     miss = Miss::limit;
     return nullptr;
   }
-  Segment* segment = grow(bytes);
+  Segment* segment = grow(bytes, spares);
   if (segment == nullptr && cached_bytes() > 0) {
     // The machine has less than the limit allows: the cache may be in the way.
-    shrink_cache(0, 0);
-    segment = grow(bytes);
+    shrink_cache(0);
+    segment = grow(bytes, {});
   }
   if (segment == nullptr) miss = Miss::backend;
   return segment;
 }
 
-Segment* SegmentPool::grow(size_t bytes) noexcept {
-  std::unique_ptr<Segment> segment(new (std::nothrow) Segment);
-  if (segment == nullptr) return nullptr;
-  void* const base = backend_->acquire(bytes);
+Segment* SegmentPool::grow(size_t bytes, const Spares& spares) noexcept {
+  if (spares.count == 0) return enter(backend_->acquire(bytes), bytes);
+  const int64_t room = std::min(target_, limit_) - stats_.reserved.current;
+  const int64_t most_rest = std::max<int64_t>(room - static_cast<int64_t>(bytes), 0);
+  Extent rest;
+  void* const base = backend_->exchange({spares.extents.data(), spares.count}, bytes,
+                                        static_cast<size_t>(most_rest), rest);
+  Segment* const segment = enter(base, bytes);
+  if (rest.bytes != 0) {
+    if (Segment* const left = enter(rest.base, rest.bytes); left != nullptr) put_in_cache(left);
+  }
+  return segment;
+}
+
+Segment* SegmentPool::enter(void* base, size_t bytes) noexcept {
   if (base == nullptr) return nullptr;
-  if (!segments_.insert(reinterpret_cast<uintptr_t>(base), segment.get())) {
+  std::unique_ptr<Segment> segment(new (std::nothrow) Segment);
+  if (segment == nullptr || !segments_.insert(reinterpret_cast<uintptr_t>(base), segment.get())) {
     backend_->give_back(base, bytes);
     return nullptr;
   }
@@ -91,29 +104,44 @@ Segment* SegmentPool::grow(size_t bytes) noexcept {
 }
 
 void SegmentPool::put_in_cache(Segment* segment) noexcept {
-  if (!cache_.put(segment)) give_back(segment);
+  if (cache_.put(segment)) return;
+  const Extent extent = detach(segment);
+  backend_->give_back(extent.base, extent.bytes);
 }
 
 void SegmentPool::cache_spare_slabs() noexcept {
   while (Segment* const spare = slabs_.take_spare()) put_in_cache(spare);
 }
 
-void SegmentPool::give_back(Segment* segment) noexcept {
+Extent SegmentPool::detach(Segment* segment) noexcept {
+  const Extent extent{segment->base, segment->bytes};
   segments_.erase(reinterpret_cast<uintptr_t>(segment->base));
-  backend_->give_back(segment->base, segment->bytes);
   stats_.reserved.add(-static_cast<int64_t>(segment->bytes));
   ++stats_.segment_returns;
   delete segment;
+  return extent;
 }
 
-void SegmentPool::shrink_cache(int64_t ceiling, int64_t growth) noexcept {
-  if (stats_.reserved.current + growth <= ceiling) return;
+void SegmentPool::give_back(const Spares& spares) noexcept {
+  for (size_t i = 0; i < spares.count; ++i) {
+    backend_->give_back(spares.extents[i].base, spares.extents[i].bytes);
+  }
+}
+
+SegmentPool::Spares SegmentPool::make_room(int64_t ceiling, int64_t growth) noexcept {
+  Spares spares;
+  if (stats_.reserved.current + growth <= ceiling) return spares;
   cache_spare_slabs();
   while (stats_.reserved.current + growth > ceiling) {
-    Segment* const oldest = cache_.take_oldest();
-    if (oldest == nullptr) return;
-    give_back(oldest);
+    const int64_t excess = stats_.reserved.current + growth - ceiling;
+    Segment* const victim = cache_.take_fitting(static_cast<size_t>(excess));
+    if (victim == nullptr) break;
+    if (spares.count == spares.extents.size()) {
+      give_back(std::exchange(spares, {}));
+    }
+    spares.extents[spares.count++] = detach(victim);
   }
+  return spares;
 }
 
 Disowned SegmentPool::disown(void* block) noexcept {
@@ -149,12 +177,12 @@ Segment* SegmentPool::segment_of(const void* block) const noexcept {
 
 void SegmentPool::set_limit(int64_t reserved_bytes) noexcept {
   limit_ = std::max<int64_t>(reserved_bytes, 0);
-  shrink_cache(limit_, 0);
+  shrink_cache(limit_);
 }
 
 void SegmentPool::set_target(int64_t reserved_bytes) noexcept {
   target_ = std::max<int64_t>(reserved_bytes, 0);
-  shrink_cache(target_, 0);
+  shrink_cache(target_);
 }
 
 }  // namespace lowtide::hooks

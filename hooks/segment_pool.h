@@ -7,6 +7,7 @@
 // statistics it is given.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,7 +55,7 @@ class SegmentPool {
   [[nodiscard]] int64_t cached_bytes() const noexcept {
     return cache_.bytes() + static_cast<int64_t>(slabs_.spare_bytes());
   }
-  void trim() noexcept { shrink_cache(0, 0); }
+  void trim() noexcept { shrink_cache(0); }
 
   void set_limit(int64_t reserved_bytes) noexcept;
   void set_target(int64_t reserved_bytes) noexcept;
@@ -65,12 +66,24 @@ class SegmentPool {
  private:
   [[nodiscard]] Segment* segment_of(const void* block) const noexcept;
   Segment* obtain(size_t bytes, Miss& miss) noexcept;
-  Segment* grow(size_t bytes) noexcept;
+  // Segments that no table knows any more, on their way back to the backend.
+  struct Spares {
+    std::array<Extent, 16> extents{};
+    size_t count = 0;
+  };
+  // A new segment, in exchange for the spares; what is left of them is cached up to the ceiling.
+  Segment* grow(size_t bytes, const Spares& spares) noexcept;
+  // A segment of the backend's is the pool's from now on. Null where `base` is, or when the books
+  // cannot grow: it is given back then.
+  Segment* enter(void* base, size_t bytes) noexcept;
   void put_in_cache(Segment* segment) noexcept;
   void cache_spare_slabs() noexcept;
-  void give_back(Segment* segment) noexcept;
-  // Gives cached segments back, oldest first, until reserved + `growth` <= `ceiling`.
-  void shrink_cache(int64_t ceiling, int64_t growth) noexcept;
+  [[nodiscard]] Extent detach(Segment* segment) noexcept;
+  void give_back(const Spares& spares) noexcept;
+  // Takes segments out of the cache, the best fitting, until reserved + `growth` <= `ceiling`. The
+  // caller gives the last ones back or exchanges them; the rest is with the backend already.
+  [[nodiscard]] Spares make_room(int64_t ceiling, int64_t growth) noexcept;
+  void shrink_cache(int64_t ceiling) noexcept { give_back(make_room(ceiling, 0)); }
 
   const std::unique_ptr<Backend> backend_;
   const size_t granularity_;

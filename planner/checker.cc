@@ -114,7 +114,9 @@ class Walkthrough {
     std::map<StorageId, int32_t> buffers;  // replay buffer -> writers run on it
     std::set<StorageId> kept;
     for (const OpId op : ops) {
-      recompute_ns_ += trace_.ops[op].host_ns + trace_.ops[op].device_ns;
+      const TraceOp& replayed = trace_.ops[op];
+      recompute_ns_ +=
+          replayed.replay_ns != 0 ? replayed.replay_ns : replayed.host_ns + replayed.device_ns;
       for (const StorageId s : run_allocations(op)) buffers[s] = 0;
       for (const StorageId s : written_by(op)) {
         if (buffers.count(s) == 1) ++buffers[s];

@@ -216,7 +216,7 @@ class Walk {
   }
 
   void run_op(OpId op, StorageId target) {
-    result_.recompute_ns += problem_.trace().ops[at(op)].time_ns();
+    result_.recompute_ns += problem_.trace().ops[at(op)].recompute_ns();
     if constexpr (kRecord) {
       run_slice(op);
     } else {

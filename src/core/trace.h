@@ -59,6 +59,7 @@ struct TraceOp {
   int64_t device_ns = 0;        // 0 on CPU
   int32_t samples = 0;          // measurements pooled into host_ns; 0 = not measured
   int64_t iqr_ns = 0;           // interquartile range of the samples
+  int64_t replay_ns = 0;        // median of its recomputations; 0 = never recomputed yet
   int64_t workspace_bytes = 0;  // peak of allocations freed inside the op (requested bytes)
   uint64_t key = 0;             // structure hash: name, dtypes, flags, producer keys (no sizes)
   uint64_t shape_key = 0;       // hash of sizes and integer arguments
@@ -67,6 +68,9 @@ struct TraceOp {
   std::vector<StorageId> outputs = {};  // storages created
   std::vector<StorageId> writes = {};   // storages written in place
   [[nodiscard]] int64_t time_ns() const { return host_ns + device_ns; }
+  // What running it once more costs. A recomputation is not the first run again: its memory is warm
+  // where the forward's was fresh.
+  [[nodiscard]] int64_t recompute_ns() const { return replay_ns > 0 ? replay_ns : time_ns(); }
 };
 
 // One allocation of the plain step; views share it.

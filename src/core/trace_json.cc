@@ -74,6 +74,7 @@ Json op_json(const TraceOp& op) {
           {"device_ns", op.device_ns},
           {"samples", op.samples},
           {"iqr_ns", op.iqr_ns},
+          {"replay_ns", op.replay_ns},
           {"workspace_bytes", op.workspace_bytes},
           {"key", fingerprint_text(op.key)},
           {"shape_key", fingerprint_text(op.shape_key)},
@@ -163,6 +164,7 @@ TraceOp read_op(const JsonNode& node) {
   op.device_ns = node.field("device_ns").integer();
   op.samples = node.field("samples").integer32();
   op.iqr_ns = node.field("iqr_ns").integer();
+  op.replay_ns = node.field("replay_ns").integer();
   op.workspace_bytes = node.field("workspace_bytes").integer();
   op.key = node.field("key").hash();
   op.shape_key = node.field("shape_key").hash();

@@ -93,14 +93,16 @@ class Validator {
     const TraceOp& op = trace_.ops[i];
     check(!op.name.empty(), "ops", i, "has no name");
     check(op.graph >= 0, "ops", i, "graph is negative");
-    check(op.host_ns >= 0 && op.device_ns >= 0 && op.iqr_ns >= 0, "ops", i, "a time is negative");
+    check(op.host_ns >= 0 && op.device_ns >= 0 && op.iqr_ns >= 0 && op.replay_ns >= 0, "ops", i,
+          "a time is negative");
     check(op.samples >= 0, "ops", i, "samples is negative");
     check(op.workspace_bytes >= 0 && op.workspace_bytes <= kMaxSum, "ops", i,
           "workspace_bytes is negative or above 2^56");
     check(op.host_ns <= kMaxSum && op.device_ns <= kMaxSum && op.iqr_ns <= kMaxSum &&
-              op.host_ns + op.device_ns <= kMaxSum - total_ns_,
+              op.replay_ns <= kMaxSum &&
+              op.host_ns + op.device_ns + op.replay_ns <= kMaxSum - total_ns_,
           "ops", i, "all op times together are above 2^56 ns");
-    total_ns_ += op.host_ns + op.device_ns;
+    total_ns_ += op.host_ns + op.device_ns + op.replay_ns;
     for (const StorageRef& input : op.inputs) {
       check(in_range(input.storage, trace_.storages.size()), "ops", i,
             "has an input that is not a storage");

@@ -243,6 +243,8 @@ class Replay {
                      static_cast<size_t>(ref.element), std::move(tensor));
       }
     }
+    const bool timed = runtime_.replay_times != nullptr && record->ordinal >= 0;
+    const int64_t start = timed ? profiler::now_ns(runtime_.clock) : 0;
     if (record->rng != nullptr) {
       generators.about_to_set(record->rng->generator());
       record->rng->restore();
@@ -253,6 +255,13 @@ class Replay {
       record->info->handle.callBoxed(&stack);
     }
     take_results(*record, stack, position);
+    if (timed) {
+      const int64_t ns = profiler::now_ns(runtime_.clock) - start;
+      const std::lock_guard lock(runtime_.mutex);
+      if (runtime_.plan.active() && !runtime_.plan.sizes_differ) {
+        runtime_.replay_times->add(record->ordinal, ns);
+      }
+    }
   }
 
   // Lists are shared by reference: the recorded one stays without tensors.

@@ -20,6 +20,7 @@
 #include "core/trace.h"
 #include "profiler/cpu_clock.h"
 #include "runtime/plan_index.h"
+#include "runtime/replay_times.h"
 #include "runtime/step_log.h"
 #include "runtime/tape.h"
 
@@ -71,6 +72,7 @@ class Runtime {
   int32_t forward_ops = 0;                  // of the running step
   std::vector<uint64_t> step_keys;          // of the forward ops so far
   std::vector<int64_t> op_ns;               // by ordinal: the first run's time, frozen
+  ReplayTimes* replay_times = nullptr;      // verify steps: what each recomputation costs
   std::unordered_set<uint64_t> never_drop;  // creator ids that failed verification
   std::unordered_set<uint64_t> trusted;     // recipe ids that passed: only these are ever dropped
   struct MismatchReport {

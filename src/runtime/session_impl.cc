@@ -260,6 +260,7 @@ void SessionImpl::choose_mode() {
   }
   stats_.phase = phase_;
   runtime_->verify = phase_ == SessionPhase::verify;
+  runtime_->replay_times = runtime_->verify ? &replay_times_ : nullptr;
   runtime_->plan = {};
   runtime_->canary = 0;
   if (phase_ == SessionPhase::warmup && warmup_done_ >= options_.warmup_steps && !planless_) {
@@ -493,6 +494,7 @@ void SessionImpl::after_verify() {
       from_file_ = false;
       phase_ = SessionPhase::warmup;
     }
+    replay_times_.clear();
     return;  // an odd step: verify in the next one
   }
   from_file_ = false;
@@ -513,7 +515,10 @@ void SessionImpl::after_verify() {
     runtime_->never_drop.insert(planned.creator);
     current().forbid(ordinal, planned.output, "could not be verified");
   }
-  if (!open.empty()) {
+  if (!strict_) {
+    reprice();
+  }
+  if (!current().plan().has_value()) {
     make_plan();
   }
   verify_steps_ = 0;
@@ -528,6 +533,27 @@ void SessionImpl::after_verify() {
   measured.compared = inherited_.compared;
   measured.mismatched = inherited_.mismatched;
   go_enforce();
+}
+
+// Every storage has been recomputed by now: what that took is what the plan should be priced by.
+void SessionImpl::reprice() {
+  std::optional<Plan> before = current().plan();
+  if (!current().reprice(replay_times_)) {
+    return;
+  }
+  replay_times_.clear();
+  if (options_.store) {
+    store_.save(current().trace());
+  }
+  try {
+    make_plan();
+  } catch (const OutOfBudget&) {
+    // Another search found no plan as small as the one that there was.
+    if (!before.has_value()) {
+      throw;
+    }
+    current().use_plan(std::move(*before));
+  }
 }
 
 void SessionImpl::handle_mismatches() {

@@ -52,6 +52,7 @@ class SessionImpl {
   void finish_log(bool failed, int64_t step_ns);
   void build_variant();
   void after_verify();
+  void reprice();
   void after_enforced();
   void learn_structure();
   void handle_mismatches();
@@ -104,6 +105,7 @@ class SessionImpl {
   int64_t step_start_ns_ = 0;
   int64_t plain_step_ns_ = 0;  // of the last warm-up step, without what was recomputed
   int verify_steps_ = 0;
+  ReplayTimes replay_times_;  // of the verify steps of the current variant
   SessionStats stats_;
   StepReport last_step_;
 };

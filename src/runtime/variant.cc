@@ -94,6 +94,18 @@ void Variant::forbid(int32_t ordinal, int32_t output, const std::string& reason)
       }
     }
   }
+  forget_plans();
+}
+
+bool Variant::reprice(const ReplayTimes& times) {
+  if (!times.price(*trace_, PlanIndex(*trace_, {}))) {
+    return false;
+  }
+  forget_plans();
+  return true;
+}
+
+void Variant::forget_plans() {
   frontier_.reset();
   plan_.reset();
   index_.reset();

@@ -15,6 +15,7 @@
 #include "core/trace.h"
 #include "planner/planner.h"
 #include "runtime/plan_index.h"
+#include "runtime/replay_times.h"
 
 namespace lowtide::runtime {
 
@@ -34,6 +35,8 @@ class Variant {
   void use_plan(Plan plan);
   // Takes storages that failed verification out of all plans; plan() is empty afterwards.
   void forbid(int32_t ordinal, int32_t output, const std::string& reason);
+  // Prices recomputation by what it took; plan() is empty afterwards. False: nothing to price.
+  bool reprice(const ReplayTimes& times);
 
   // Plan for a step of the same structure whose activations are `ratio` times as large.
   [[nodiscard]] std::shared_ptr<const PlanIndex> scaled(double ratio, int64_t budget_bytes) const;
@@ -46,6 +49,7 @@ class Variant {
 
  private:
   const planner::Frontier& frontier();
+  void forget_plans();
 
   std::unique_ptr<Trace> trace_;
   uint64_t fingerprint_ = 0;

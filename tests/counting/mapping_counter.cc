@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <cstdarg>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
@@ -81,6 +82,23 @@ void* counted_mmap(void* where, size_t bytes, int protection, int flags, int fil
   return base;
 }
 
+void* counted_mremap(void* base, size_t bytes, size_t new_bytes, int flags, void* new_base,
+                     const void* return_address) {
+  using Mremap = void* (*)(void*, size_t, size_t, int, ...);
+  static const auto real = next_in_line<Mremap>("mremap");
+  const bool counts = is_lowtide(return_address);
+  const std::lock_guard lock(books().mutex);
+  void* const moved = real(base, bytes, new_bytes, flags, new_base);
+  if (moved == MAP_FAILED) return moved;
+  const auto old_begin = reinterpret_cast<uintptr_t>(base);
+  const auto begin = reinterpret_cast<uintptr_t>(moved);
+  // The kernel moves pages: old and new are never both there.
+  forget(old_begin, page_end(old_begin, bytes));
+  forget(begin, page_end(begin, new_bytes));
+  if (counts) remember(begin, page_end(begin, new_bytes));
+  return moved;
+}
+
 }  // namespace
 
 MappedBytes mapped_bytes() {
@@ -107,6 +125,16 @@ __attribute__((noinline)) void* mmap64(void* where, size_t bytes, int protection
                                        int file, off64_t offset) noexcept {
   return lowtide::counting::counted_mmap(where, bytes, protection, flags, file, offset,
                                          __builtin_return_address(0));
+}
+
+__attribute__((noinline)) void* mremap(void* base, size_t bytes, size_t new_bytes, int flags,
+                                       ...) noexcept {
+  va_list more;
+  va_start(more, flags);
+  void* const new_base = (flags & MREMAP_FIXED) != 0 ? va_arg(more, void*) : nullptr;
+  va_end(more);
+  return lowtide::counting::counted_mremap(base, bytes, new_bytes, flags, new_base,
+                                           __builtin_return_address(0));
 }
 
 int munmap(void* base, size_t bytes) noexcept {

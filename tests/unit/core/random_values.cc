@@ -69,6 +69,7 @@ class TraceBuilder {
     op.device_ns = pick(random_, 0, 1'000);
     op.samples = static_cast<int32_t>(pick(random_, 0, 9));
     op.iqr_ns = pick(random_, 0, 1'000);
+    op.replay_ns = pick(random_, 0, 1'000'000);
     op.workspace_bytes = pick(random_, 0, 1 << 20);
     op.key = random_();
     op.shape_key = random_();

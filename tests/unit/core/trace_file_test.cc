@@ -39,6 +39,7 @@ void expect_equal(const Trace& a, const Trace& b) {
     EXPECT_EQ(x.device_ns, y.device_ns);
     EXPECT_EQ(x.samples, y.samples);
     EXPECT_EQ(x.iqr_ns, y.iqr_ns);
+    EXPECT_EQ(x.replay_ns, y.replay_ns);
     EXPECT_EQ(x.workspace_bytes, y.workspace_bytes);
     EXPECT_EQ(x.key, y.key);
     EXPECT_EQ(x.shape_key, y.shape_key);

@@ -13,10 +13,12 @@
 // block costs exactly what was asked for, rounded: that is what makes its peak predictable.
 //
 // Growth rule. A miss that would lift reserved above `reserved_target()` first gives cached
-// segments back (oldest first); so reserved stays at the target while live bytes allow it. A miss
-// that would cross `limit()` does the same, then asks the pressure handler, then fails. Both count
-// reserved bytes. The rule is deterministic: the same sequence over any backend of the same
-// granularity gives the same reserved peak (the planner relies on it).
+// segments back, the best fitting ones, so that reserved stays at the target while live bytes allow
+// it. A miss that would cross `limit()` does the same, then asks the pressure handler, then fails.
+// Both count reserved bytes. The backend may make the new segment of the old ones' pages and cache
+// what is left over, within the target. Deterministic: with a target of 0 nothing is left over, and
+// the same sequence over any backend of the same granularity gives the same reserved peak, which a
+// run with that target then keeps (the planner relies on it).
 //
 // Thread safety: all calls, from any thread. The pressure handler and sink run without the core's
 // mutex and may free blocks of this core; allocations made inside the handler do not recurse into

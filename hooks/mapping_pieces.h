@@ -31,8 +31,8 @@ class MappingPieces {
 
   // One piece where nothing was recorded.
   [[nodiscard]] Pieces of(const void* base, size_t bytes) const noexcept;
-  // No matter where memory for it is lacking: moving such a segment will then fail, and it is mapped
-  // anew.
+  // No matter where memory for it is lacking: moving such a segment will then fail, and it is
+  // mapped anew.
   void record(const void* base, const Pieces& pieces) noexcept;
   void forget(const void* base) noexcept;
   // May another segment be sewn together?

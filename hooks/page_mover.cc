@@ -27,9 +27,8 @@ void* reserve_address_space(size_t bytes) noexcept {
   if (span < bytes) return nullptr;
   auto* const low = static_cast<std::byte*>(map_pages(nullptr, span, PROT_NONE, MAP_NORESERVE));
   if (low == nullptr) return nullptr;
-  const size_t head =
-      (kSegmentAlignment - reinterpret_cast<uintptr_t>(low) % kSegmentAlignment) %
-      kSegmentAlignment;
+  const size_t head = (kSegmentAlignment - reinterpret_cast<uintptr_t>(low) % kSegmentAlignment) %
+                      kSegmentAlignment;
   unmap(low, head);
   unmap(low + head + bytes, span - head - bytes);
   return low + head;
@@ -51,8 +50,8 @@ size_t PageMover::Place::take(std::byte* from, size_t available) noexcept {
   return moved;
 }
 
-// After a failed move the kernel may have unmapped the target, and another thread may own it by now:
-// those `hole_bytes` are left alone.
+// After a failed move the kernel may have unmapped the target, and another thread may own it by
+// now: those `hole_bytes` are left alone.
 void PageMover::Place::abandon(size_t hole_bytes) noexcept {
   unmap(begin, filled);
   unmap(begin + filled + hole_bytes, bytes - filled - hole_bytes);

@@ -1,8 +1,8 @@
 // Moves the pages of segments that are given back into a new one.
 //
-// A fault on a fresh page costs up to 2 us (a trap, a page from the kernel, 4 KiB of zeroes); moving
-// a page that the process has costs 10 ns. Under a budget segments come and go all the time, so this
-// is most of what a caching core on anonymous memory costs.
+// A fault on a fresh page costs up to 2 us (a trap, a page from the kernel, 4 KiB of zeroes);
+// moving a page that the process has costs 10 ns. Under a budget segments come and go all the time,
+// so this is most of what a caching core on anonymous memory costs.
 //
 // No thread safety (the core's lock guards it). Nothing is thrown. Linux only.
 #pragma once

@@ -36,9 +36,7 @@ struct Segment {
   uint32_t free_blocks = 0;
   uint32_t first_free_word = 0;  // no free bit in any lower word of the book
 
-  // cached: by age over all sizes, and by size
-  Segment* older = nullptr;
-  Segment* newer = nullptr;
+  // cached: of the same size
   Segment* bin_previous = nullptr;
   Segment* bin_next = nullptr;
 };

@@ -9,11 +9,6 @@ bool SegmentCache::put(Segment* segment) noexcept {
   segment->bin_previous = nullptr;
   segment->bin_next = head;
   if (head != nullptr) head->bin_previous = segment;
-
-  segment->older = newest_;
-  segment->newer = nullptr;
-  (newest_ != nullptr ? newest_->newer : oldest_) = segment;
-  newest_ = segment;
   bytes_ += static_cast<int64_t>(segment->bytes);
   return true;
 }
@@ -55,8 +50,6 @@ void SegmentCache::remove(Segment* segment) noexcept {
   } else {
     bins_.erase(segment->bytes);
   }
-  (segment->older != nullptr ? segment->older->newer : oldest_) = segment->newer;
-  (segment->newer != nullptr ? segment->newer->older : newest_) = segment->older;
   bytes_ -= static_cast<int64_t>(segment->bytes);
 }
 

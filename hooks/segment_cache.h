@@ -1,4 +1,4 @@
-// Segments that nobody uses, kept for reuse: found by size, given back by age.
+// Segments that nobody uses, kept for reuse: found by size, given back by fit.
 // Owns nothing (the core owns segments), no thread safety, nothing is thrown.
 #pragma once
 
@@ -18,8 +18,8 @@ class SegmentCache {
   [[nodiscard]] Segment* take(size_t bytes) noexcept;
   // Takes out a segment of the smallest size in `bytes` .. `most_bytes`, in steps of `granularity`.
   [[nodiscard]] Segment* take_up_to(size_t bytes, size_t most_bytes, size_t granularity) noexcept;
-  // Takes out the segment that frees `bytes` with the least to spare, or else frees the most; null =
-  // empty. Linear in the number of sizes.
+  // Takes out the segment that frees `bytes` with the least to spare, or else frees the most; null
+  // = empty. Linear in the number of sizes.
   [[nodiscard]] Segment* take_fitting(size_t bytes) noexcept;
 
   [[nodiscard]] int64_t bytes() const noexcept { return bytes_; }
@@ -28,8 +28,6 @@ class SegmentCache {
   void remove(Segment* segment) noexcept;
 
   FlatTable<Segment> bins_;  // by size: the newest of that size
-  Segment* oldest_ = nullptr;
-  Segment* newest_ = nullptr;
   int64_t bytes_ = 0;
 };
 

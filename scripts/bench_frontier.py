@@ -4,7 +4,10 @@
 One process makes the trace; one process per budget then trains from the stored trace, and is
 compared bit for bit with plain training of the same steps. Peaks are judged by train_gpt's own
 counters, which share no code with the product. Step times come from further processes that take
-their steps in turn with two plain ones (the second is the A/A arm). --quick: fewer budgets, pairs.
+their steps in turn with two plain ones (the second is the A/A arm). These run on the product's
+allocator, without a limit, so that the difference is what enforcing a plan costs and not one
+allocator against another; a third one on torch's own stands beside them. --quick: fewer budgets,
+pairs.
 """
 
 import argparse
@@ -32,7 +35,7 @@ class Point:
         self.peak = run.peak("peak_reserved_bytes", "enforce")
         self.requested = run.peak("peak_requested_bytes", "enforce")
         self.plan = run.get("plan") or {}
-        self.plain_ns, self.again_ns, self.enforced_ns = [], [], []
+        self.plain_ns, self.again_ns, self.torch_ns, self.enforced_ns = [], [], [], []
 
     @property
     def predicted_reserved(self):
@@ -82,13 +85,18 @@ def spread(largest, smallest, count):
     return [round(largest + (smallest - largest) * i / (count - 1)) for i in range(count)]
 
 
-def take_times(point, folder, pairs, plain, again):
+def take_times(point, folder, pairs, plain, again, on_torch):
     """Enforced steps in turn with plain ones, in an order shuffled per round."""
     order = random.Random(point.budget)
     with demolib.PacedRun("--budget", point.budget, "--directory", folder) as enforced:
         while enforced.step()["session"]["phase"] != "enforce":
             pass
-        arms = [(plain, point.plain_ns), (again, point.again_ns), (enforced, point.enforced_ns)]
+        arms = [
+            (plain, point.plain_ns),
+            (again, point.again_ns),
+            (on_torch, point.torch_ns),
+            (enforced, point.enforced_ns),
+        ]
         for _ in range(pairs):
             order.shuffle(arms)
             for run, samples in arms:
@@ -306,7 +314,14 @@ def print_tables(bench, points, ratios, aa):
         "Peaks (enforced steps)",
     )
     bench.table(
-        ["budget", "predicted extra ms", "measured extra ms", "enforced / plain", "plain / plain"],
+        [
+            "budget",
+            "predicted extra ms",
+            "measured extra ms",
+            "enforced / plain",
+            "plain / plain",
+            "enforced / plain on torch's allocator",
+        ],
         [
             [
                 format_bytes(point.budget),
@@ -314,6 +329,7 @@ def print_tables(bench, points, ratios, aa):
                 f"{point.extra_ns / 1e6:.1f}",
                 ratio,
                 again,
+                ratio_interval(point.enforced_ns, point.torch_ns),
             ]
             for point, ratio, again in zip(points, ratios, aa)
         ],
@@ -364,12 +380,17 @@ def main():
         probes = sum(len(point.run.in_phase("probe")) for point in points)
         bench.require("runs that share the trace probe again", probes, "0 steps", probes == 0)
 
-        with demolib.PacedRun("--no-lowtide") as one, demolib.PacedRun("--no-lowtide") as two:
-            for run in (one, two):
+        same_allocator = ("--no-lowtide", "--limit", demolib.NO_LIMIT)
+        with (
+            demolib.PacedRun(*same_allocator) as one,
+            demolib.PacedRun(*same_allocator) as two,
+            demolib.PacedRun("--no-lowtide") as on_torch,
+        ):
+            for run in (one, two, on_torch):
                 for _ in range(3):
                     run.step()
             for point in points:
-                take_times(point, folder, pairs, one, two)
+                take_times(point, folder, pairs, one, two, on_torch)
         frontier = frontier_peaks(folder)
 
     judge_bits(bench, points, plain)

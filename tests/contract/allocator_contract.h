@@ -318,7 +318,7 @@ TYPED_TEST_P(AllocatorContract, TheCacheGoesBeforeAnybodyIsAsked) {
   void* const block = this->allocate(3 * kMiB);
   EXPECT_EQ(handler.calls, 0);
   EXPECT_EQ(this->core.stats().limit_hits, 0);
-  // The oldest alone made enough room.
+  // The one that fits alone made enough room.
   EXPECT_EQ(this->core.stats().segment_returns, 1);
   EXPECT_EQ(this->core.stats().cached, 1 * kMiB);
   this->core.free(block);
@@ -430,7 +430,7 @@ TYPED_TEST_P(AllocatorContract, LoweringLimitOrTargetGivesTheCacheBackAtOnce) {
     } else {
       this->core.set_reserved_target(3 * kMiB);
     }
-    EXPECT_EQ(this->core.stats().reserved.current, 3 * kMiB);  // the oldest went
+    EXPECT_EQ(this->core.stats().reserved.current, 3 * kMiB);  // the one that fits went
     this->core.free(kept);
     this->core.set_limit(CachingCore::kNoLimit);
     this->core.set_reserved_target(CachingCore::kNoLimit);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What Lowtide costs where it has nothing to do: a session that idles, and one that keeps all.
 
-Instructions of ten settled training steps under callgrind, thread CPU time per forward op and per saved tensor, the allocator
-beside torch's own, and step CPU time of interleaved runs with its interval. --quick: fewer steps
-and pairs.
+Instructions of ten settled training steps under callgrind, thread CPU time per forward op and per
+saved tensor, the allocator beside torch's own, and step CPU time of interleaved runs with its
+interval. --quick: fewer steps and pairs.
 """
 
 import argparse

@@ -33,29 +33,29 @@ void ReplayTimes::add(int32_t ordinal, int64_t ns) {
   samples_[index].push_back(std::max<int64_t>(ns, 1));
 }
 
-bool ReplayTimes::price(Trace& trace, const PlanIndex& index) const {
-  std::map<uint64_t, std::vector<int64_t>> pooled;
-  const size_t count = std::min(samples_.size(), index.size());
-  const auto op_of = [&](size_t ordinal) -> TraceOp& {
-    return trace.ops[static_cast<size_t>(index.op(ordinal).trace_op)];
+std::vector<int64_t> ReplayTimes::prices(const Trace& trace) const {
+  const PlanIndex index(trace, {});
+  const auto op_of = [&](size_t ordinal) {
+    return static_cast<size_t>(index.op(ordinal).trace_op);
   };
-  for (size_t i = 0; i < count; ++i) {
+  std::map<uint64_t, std::vector<int64_t>> pooled;
+  for (size_t i = 0; i < std::min(samples_.size(), index.size()); ++i) {
     if (!samples_[i].empty()) {
-      std::vector<int64_t>& all = pooled[instance_of(trace, op_of(i))];
+      std::vector<int64_t>& all = pooled[instance_of(trace, trace.ops[op_of(i)])];
       all.insert(all.end(), samples_[i].begin(), samples_[i].end());
     }
   }
   if (pooled.empty()) {
-    return false;
+    return {};
   }
+  std::vector<int64_t> prices(trace.ops.size(), 0);
   for (size_t i = 0; i < index.size(); ++i) {
-    TraceOp& op = op_of(i);
-    const auto found = pooled.find(instance_of(trace, op));
+    const auto found = pooled.find(instance_of(trace, trace.ops[op_of(i)]));
     if (found != pooled.end()) {
-      op.replay_ns = profiler::pool(found->second).median_ns;
+      prices[op_of(i)] = profiler::pool(found->second).median_ns;
     }
   }
-  return true;
+  return prices;
 }
 
 }  // namespace lowtide::runtime

@@ -19,10 +19,9 @@ class ReplayTimes {
   // One recomputation of the forward op with this ordinal.
   void add(int32_t ordinal, int64_t ns);
   void clear() { samples_.clear(); }
-  // Sets `replay_ns` of the ops that were recomputed: the median over all equal op instances (name,
-  // sizes, integer arguments). `index`: which op an ordinal is. False, and nothing is changed,
-  // where there are no samples.
-  bool price(Trace& trace, const PlanIndex& index) const;
+  // `replay_ns` for each op of the trace: the median over all equal op instances (name, sizes,
+  // integer arguments), 0 for those never recomputed. Empty where there are no samples.
+  [[nodiscard]] std::vector<int64_t> prices(const Trace& trace) const;
 
  private:
   std::vector<std::vector<int64_t>> samples_;  // by ordinal

@@ -537,22 +537,22 @@ void SessionImpl::after_verify() {
 
 // Every storage has been recomputed by now: what that took is what the plan should be priced by.
 void SessionImpl::reprice() {
-  std::optional<Plan> before = current().plan();
-  if (!current().reprice(replay_times_)) {
+  const std::vector<int64_t> measured = replay_times_.prices(current().trace());
+  replay_times_.clear();
+  if (measured.empty()) {
     return;
   }
-  replay_times_.clear();
-  if (options_.store) {
-    store_.save(current().trace());
-  }
+  const std::vector<int64_t> before = current().prices();
+  current().set_prices(measured);
   try {
     make_plan();
   } catch (const OutOfBudget&) {
-    // Another search found no plan as small as the one that there was.
-    if (!before.has_value()) {
-      throw;
-    }
-    current().use_plan(std::move(*before));
+    // Other prices lead the search elsewhere: a budget that was reachable stays so.
+    current().set_prices(before);
+    make_plan();
+  }
+  if (options_.store) {
+    store_.save(current().trace());
   }
 }
 

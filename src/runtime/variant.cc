@@ -97,12 +97,19 @@ void Variant::forbid(int32_t ordinal, int32_t output, const std::string& reason)
   forget_plans();
 }
 
-bool Variant::reprice(const ReplayTimes& times) {
-  if (!times.price(*trace_, PlanIndex(*trace_, {}))) {
-    return false;
+std::vector<int64_t> Variant::prices() const {
+  std::vector<int64_t> prices;
+  for (const TraceOp& op : trace_->ops) {
+    prices.push_back(op.replay_ns);
+  }
+  return prices;
+}
+
+void Variant::set_prices(const std::vector<int64_t>& replay_ns) {
+  for (size_t i = 0; i < trace_->ops.size(); ++i) {
+    trace_->ops[i].replay_ns = replay_ns[i];
   }
   forget_plans();
-  return true;
 }
 
 void Variant::forget_plans() {

@@ -15,7 +15,6 @@
 #include "core/trace.h"
 #include "planner/planner.h"
 #include "runtime/plan_index.h"
-#include "runtime/replay_times.h"
 
 namespace lowtide::runtime {
 
@@ -35,8 +34,9 @@ class Variant {
   void use_plan(Plan plan);
   // Takes storages that failed verification out of all plans; plan() is empty afterwards.
   void forbid(int32_t ordinal, int32_t output, const std::string& reason);
-  // Prices recomputation by what it took; plan() is empty afterwards. False: nothing to price.
-  bool reprice(const ReplayTimes& times);
+  // What recomputing each op costs, as measured (TraceOp::replay_ns). Setting it empties plan().
+  [[nodiscard]] std::vector<int64_t> prices() const;
+  void set_prices(const std::vector<int64_t>& replay_ns);
 
   // Plan for a step of the same structure whose activations are `ratio` times as large.
   [[nodiscard]] std::shared_ptr<const PlanIndex> scaled(double ratio, int64_t budget_bytes) const;

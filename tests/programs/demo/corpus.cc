@@ -1,5 +1,7 @@
 #include "corpus.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -51,20 +53,6 @@ std::vector<char32_t> decode_utf8(const std::string& text, const std::string& pa
   return points;
 }
 
-// One generator per step and purpose, so that no draw depends on how many came before.
-std::mt19937 generator(uint64_t seed, int64_t step, uint32_t purpose) {
-  std::seed_seq sequence{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
-                         static_cast<uint32_t>(step), purpose};
-  return std::mt19937(sequence);
-}
-
-// The standard library's distributions differ between implementations; the modulo's bias is far
-// below anything a demo could show.
-int64_t draw(std::mt19937& random, int64_t low, int64_t high) {
-  const uint64_t wide = uint64_t{random()} << 32 | random();
-  return low + static_cast<int64_t>(wide % static_cast<uint64_t>(high - low + 1));
-}
-
 }  // namespace
 
 Corpus::Corpus(const Options& options) : options_(options) {
@@ -90,11 +78,11 @@ Batch Corpus::training_batch(int64_t step) const {
   int64_t length = options_.context;
   int64_t rows = options_.batch;
   if (options_.max_length > 0) {
-    std::mt19937 random = generator(options_.seed, step, 1);
+    std::mt19937 random = step_generator(options_.seed, step, 1);
     length = draw(random, options_.min_length, options_.max_length);
     if (step == options_.steps) rows = std::max<int64_t>(1, rows * 3 / 8);
   }
-  std::mt19937 random = generator(options_.seed, step, 0);
+  std::mt19937 random = step_generator(options_.seed, step, 0);
   std::vector<int64_t> starts(static_cast<size_t>(rows));
   for (int64_t& start : starts) start = draw(random, 0, training_tokens_ - length - 1);
   return cut(starts, length);
@@ -112,17 +100,17 @@ Batch Corpus::evaluation_batch() const {
 }
 
 Batch Corpus::cut(const std::vector<int64_t>& starts, int64_t length) const {
-  Batch batch;
-  batch.rows = static_cast<int64_t>(starts.size());
-  batch.length = length;
-  batch.inputs.reserve(starts.size() * static_cast<size_t>(length));
-  batch.targets.reserve(starts.size() * static_cast<size_t>(length));
+  const auto rows = static_cast<int64_t>(starts.size());
+  const at::Tensor inputs = at::empty({rows, length}, at::kLong);
+  const at::Tensor targets = at::empty({rows, length}, at::kLong);
+  auto* input = inputs.mutable_data_ptr<int64_t>();
+  auto* target = targets.mutable_data_ptr<int64_t>();
   for (const int64_t start : starts) {
     const auto first = tokens_.begin() + start;
-    batch.inputs.insert(batch.inputs.end(), first, first + length);
-    batch.targets.insert(batch.targets.end(), first + 1, first + length + 1);
+    input = std::copy(first, first + length, input);
+    target = std::copy(first + 1, first + length + 1, target);
   }
-  return batch;
+  return {rows, length, inputs, targets};
 }
 
 }  // namespace lowtide::demo

@@ -1,4 +1,4 @@
-// What `train_gpt` was asked to do. Sizes in tokens, memory in bytes. A value, no thread safety
+// What a demo program was asked to do. Memory in bytes. A value, no thread safety
 // needed. `parse_options` throws InvalidInput naming the option and the fix; it checks every range
 // that the rest of the program relies on.
 #pragma once
@@ -14,10 +14,13 @@ enum class Device : uint8_t { cpu, cuda };
 enum class Recompute : uint8_t { none, blocks };
 
 struct Options {
+  std::string program;
+
   // Data.
   std::string text = "/usr/share/common-licenses/GPL-3";
+  std::string images;
   int64_t batch = 8;
-  int64_t context = 128;
+  int64_t context = 128;  // tokens of a sequence
   // With min_length > 0 every step draws its own sequence length from [min_length, max_length], and
   // the last step has a short batch.
   int64_t min_length = 0;
@@ -28,6 +31,7 @@ struct Options {
   int64_t layers = 4;
   int64_t heads = 4;
   double dropout = 0.1;
+  bool fused = false;  // recurrent layers as one operator each
   Recompute recompute = Recompute::none;
 
   // Training.
@@ -35,6 +39,7 @@ struct Options {
   int64_t stop_at = 0;  // leave after this step, as if interrupted; 0 = run to the end
   int64_t eval_every = 0;
   double lr = 3e-4;
+  double momentum = 0.9;
   uint64_t seed = 1;
   std::string checkpoint;  // written at the end; empty = none
   std::string resume;      // read at the start; empty = none
@@ -47,7 +52,7 @@ struct Options {
   std::string budget = "auto";
   std::string reserve = "0";
   std::string plan;
-  std::string name = "train_gpt";
+  std::string name;  // of the trace and plan files; the program's unless given
   std::string directory = "lowtide";
   int warmup_steps = 2;
   int probe_steps = 3;
@@ -65,7 +70,18 @@ struct Options {
   [[nodiscard]] int64_t longest_sequence() const { return max_length > 0 ? max_length : context; }
 };
 
+// The options of one program: the common ones, and those of its data, model and optimizer.
+struct OptionSet {
+  std::string summary;  // one line of --help
+  bool text = false;    // --text, --context, --lengths
+  bool images = false;
+  bool heads = false;
+  bool fused = false;
+  bool momentum = false;
+  Options defaults;
+};
+
 // Null when help was asked for (and printed).
-[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
+[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv, const OptionSet& set);
 
 }  // namespace lowtide::demo

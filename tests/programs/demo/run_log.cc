@@ -47,9 +47,10 @@ nlohmann::json to_json(const Plan& plan) {
 }  // namespace
 
 RunLog::RunLog(const Options& options) : json_(std::make_unique<nlohmann::json>()) {
-  *json_ = {{"format", "lowtide-demo-run"}, {"version", 1},
-            {"lowtide", options.lowtide},   {"budget", options.budget},
-            {"seed", options.seed},         {"steps", nlohmann::json::array()}};
+  *json_ = {{"format", "lowtide-demo-run"},    {"version", 1},
+            {"program", options.program},      {"lowtide", options.lowtide},
+            {"budget", options.budget},        {"seed", options.seed},
+            {"steps", nlohmann::json::array()}};
 }
 
 RunLog::~RunLog() = default;

@@ -4,7 +4,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/from_blob.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/utils.h>
 
@@ -15,7 +14,6 @@
 
 #include "core/bytes.h"
 #include "core/error.h"
-#include "corpus.h"
 #include "hooks/torch_cpu_allocator.h"
 #include "training_state.h"
 
@@ -42,16 +40,6 @@ c10::Device torch_device(Device device) {
     throw InvalidInput("--device cuda: this machine has no usable GPU; use --device cpu");
   }
   return c10::Device(c10::kCUDA, 0);
-}
-
-torch::Tensor to_tensor(const std::vector<int64_t>& tokens, const Batch& batch,
-                        c10::Device device) {
-  // from_blob does not own: the copy does. `const` is lost for its signature only.
-  auto* data = const_cast<int64_t*>(tokens.data());
-  return at::from_blob(data, {batch.rows, batch.length}, at::kLong)
-      .to(device, at::kLong,
-          /*non_blocking=*/false,
-          /*copy=*/true);
 }
 
 // The plain arm's hard limit: the same caching core, without anything that frees memory under
@@ -86,21 +74,20 @@ SessionOptions session_options(const Options& options) {
 
 class Trainer {
  public:
-  Trainer(const Options& options, RunLog& log, Session* session)
+  Trainer(const Program& program, const Options& options, RunLog& log, Session* session)
       : options_(options),
         log_(log),
         session_(session),
-        corpus_(options),
+        data_(program.data(options)),
         device_(torch_device(options.device)),
         judge_(make_memory_judge(options.device)),
-        model_(options, corpus_.vocabulary_size()) {
+        model_(program.model(options, data_->classes())) {
     model_->to(device_);
-    optimizer_.emplace(model_->parameters(),
-                       torch::optim::AdamWOptions(options.lr).weight_decay(0.1));
+    optimizer_ = program.optimizer(model_->parameters(), options);
   }
 
   void run() {
-    TrainingState state{model_, &*optimizer_, device_};
+    TrainingState state{*model_, *optimizer_, device_};
     if (!options_.resume.empty()) load_checkpoint(state, options_, options_.resume);
     const int64_t last = options_.stop_at > 0 ? options_.stop_at : options_.steps;
     first_step_ = state.step + 1;
@@ -123,9 +110,9 @@ class Trainer {
   }
 
   StepRecord step(int64_t index) {
-    const Batch batch = corpus_.training_batch(index);
-    const torch::Tensor inputs = to_tensor(batch.inputs, batch, device_);
-    const torch::Tensor targets = to_tensor(batch.targets, batch, device_);
+    const Batch batch = data_->training_batch(index);
+    const torch::Tensor inputs = batch.inputs.to(device_);
+    const torch::Tensor targets = batch.targets.to(device_);
     StepRecord record;
     record.index = index;
     record.rows = batch.rows;
@@ -162,12 +149,10 @@ class Trainer {
 
   float evaluate() {
     const torch::NoGradGuard no_grad;
-    const Batch batch = corpus_.evaluation_batch();
+    const Batch batch = data_->evaluation_batch();
     model_->eval();
-    const float loss = model_
-                           ->loss(to_tensor(batch.inputs, batch, device_),
-                                  to_tensor(batch.targets, batch, device_))
-                           .item<float>();
+    const float loss =
+        model_->loss(batch.inputs.to(device_), batch.targets.to(device_)).item<float>();
     model_->train();
     return loss;
   }
@@ -198,11 +183,11 @@ class Trainer {
   const Options& options_;
   RunLog& log_;
   Session* session_;  // null = plain
-  Corpus corpus_;
+  std::unique_ptr<DataSet> data_;
   c10::Device device_;
   std::unique_ptr<MemoryJudge> judge_;
-  Gpt model_;
-  std::optional<torch::optim::AdamW> optimizer_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   int64_t first_step_ = 1;
   float first_loss_ = 0;
   float last_loss_ = 0;
@@ -212,7 +197,7 @@ class Trainer {
 
 }  // namespace
 
-void train(const Options& options, RunLog& log) {
+void train(const Program& program, const Options& options, RunLog& log) {
   at::set_num_threads(options.threads);
   if (options.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   torch::manual_seed(options.seed);
@@ -220,7 +205,7 @@ void train(const Options& options, RunLog& log) {
   if (options.lowtide) session.emplace(session_options(options));
   std::optional<LimitedAllocator> limited;
   if (options.limit_bytes) limited.emplace(*options.limit_bytes);
-  Trainer trainer(options, log, session ? &*session : nullptr);
+  Trainer trainer(program, options, log, session ? &*session : nullptr);
   trainer.run();
 }
 

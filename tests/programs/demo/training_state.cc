@@ -1,5 +1,7 @@
 #include "training_state.h"
 
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
 #include <filesystem>
@@ -15,10 +17,11 @@ namespace {
 // What must be the same for a resumed run to continue the interrupted one.
 std::string identity(const Options& options) {
   std::ostringstream text;
-  text << "batch=" << options.batch << " context=" << options.context
+  text << options.program << ": batch=" << options.batch << " context=" << options.context
        << " lengths=" << options.min_length << ':' << options.max_length
        << " width=" << options.width << " layers=" << options.layers << " heads=" << options.heads
-       << " dropout=" << options.dropout << " lr=" << options.lr << " seed=" << options.seed;
+       << " fused=" << options.fused << " dropout=" << options.dropout << " lr=" << options.lr
+       << " momentum=" << options.momentum << " seed=" << options.seed;
   return text.str();
 }
 
@@ -27,14 +30,22 @@ void add(Digest& digest, const torch::Tensor& tensor) {
   digest.add(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-std::string optimizer_digest(torch::optim::AdamW& optimizer) {
+void add(Digest& digest, const torch::optim::OptimizerParamState& state) {
+  if (const auto* adam = dynamic_cast<const torch::optim::AdamWParamState*>(&state)) {
+    add(digest, adam->exp_avg());
+    add(digest, adam->exp_avg_sq());
+  } else if (const auto* sgd = dynamic_cast<const torch::optim::SGDParamState*>(&state)) {
+    add(digest, sgd->momentum_buffer());
+  } else {
+    throw InternalError("digest: the state of this optimizer is not known; add it here");
+  }
+}
+
+std::string optimizer_digest(torch::optim::Optimizer& optimizer) {
   Digest digest;
   for (const auto& parameter : optimizer.param_groups().front().params()) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) continue;
-    const auto& state = static_cast<const torch::optim::AdamWParamState&>(*found->second);
-    add(digest, state.exp_avg());
-    add(digest, state.exp_avg_sq());
+    if (found != optimizer.state().end()) add(digest, *found->second);
   }
   return digest.text();
 }
@@ -47,10 +58,10 @@ void save_checkpoint(const TrainingState& state, const Options& options, const s
   archive.write("step", c10::IValue(state.step));
   archive.write("random", c10::IValue(random_state(state.device)));
   torch::serialize::OutputArchive model;
-  state.model->save(model);
+  state.model.save(model);
   archive.write("model", model);
   torch::serialize::OutputArchive optimizer;
-  state.optimizer->save(optimizer);
+  state.optimizer.save(optimizer);
   archive.write("optimizer", optimizer);
 
   const std::filesystem::path target(path);
@@ -78,8 +89,8 @@ void load_checkpoint(TrainingState& state, const Options& options, const std::st
     archive.load_from(path, state.device);
     archive.read("identity", saved_identity);
   } catch (const c10::Error&) {
-    throw InvalidInput("--resume: '" + path + "' is damaged or no checkpoint of train_gpt; give " +
-                       "one that --checkpoint wrote");
+    throw InvalidInput("--resume: '" + path + "' is damaged or no checkpoint; give one " +
+                       "that --checkpoint wrote");
   }
   if (!saved_identity.isString() || saved_identity.toStringRef() != identity(options)) {
     const std::string saved = saved_identity.isString() ? saved_identity.toStringRef() : "unknown";
@@ -92,10 +103,10 @@ void load_checkpoint(TrainingState& state, const Options& options, const std::st
   archive.read("random", random);
   torch::serialize::InputArchive model;
   archive.read("model", model);
-  state.model->load(model);
+  state.model.load(model);
   torch::serialize::InputArchive optimizer;
   archive.read("optimizer", optimizer);
-  state.optimizer->load(optimizer);
+  state.optimizer.load(optimizer);
   state.step = step.toInt();
   std::vector<torch::Tensor> states;
   for (const torch::Tensor& saved : random.toTensorVector()) states.push_back(saved.cpu());
@@ -104,16 +115,16 @@ void load_checkpoint(TrainingState& state, const Options& options, const std::st
 
 StateDigests digests(const TrainingState& state) {
   Digest parameters;
-  for (const auto& parameter : state.model->parameters()) add(parameters, parameter);
+  for (const auto& parameter : state.model.parameters()) add(parameters, parameter);
   Digest buffers;
-  for (const auto& buffer : state.model->buffers()) add(buffers, buffer);
+  for (const auto& buffer : state.model.buffers()) add(buffers, buffer);
   Digest random;
   for (const auto& generator : random_state(state.device)) add(random, generator);
-  return {parameters.text(), gradient_digest(*state.model), buffers.text(),
-          optimizer_digest(*state.optimizer), random.text()};
+  return {parameters.text(), gradient_digest(state.model), buffers.text(),
+          optimizer_digest(state.optimizer), random.text()};
 }
 
-std::string gradient_digest(const GptImpl& model) {
+std::string gradient_digest(const torch::nn::Module& model) {
   Digest digest;
   for (const auto& parameter : model.parameters()) {
     if (parameter.grad().defined()) add(digest, parameter.grad());

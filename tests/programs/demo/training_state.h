@@ -5,17 +5,18 @@
 // file. `load` throws InvalidInput when the file is missing, damaged or belongs to other options.
 #pragma once
 
-#include <torch/optim/adamw.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <string>
 
-#include "model.h"
+#include "options.h"
 
 namespace lowtide::demo {
 
 struct TrainingState {
-  Gpt model;
-  torch::optim::AdamW* optimizer;  // not owned
+  torch::nn::Module& model;
+  torch::optim::Optimizer& optimizer;
   c10::Device device;
   int64_t step = 0;  // steps done
 };
@@ -31,6 +32,6 @@ struct StateDigests {
   std::string random;
 };
 [[nodiscard]] StateDigests digests(const TrainingState& state);
-[[nodiscard]] std::string gradient_digest(const GptImpl& model);
+[[nodiscard]] std::string gradient_digest(const torch::nn::Module& model);
 
 }  // namespace lowtide::demo

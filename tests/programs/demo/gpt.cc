@@ -1,4 +1,4 @@
-#include "model.h"
+#include "gpt.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -43,7 +43,7 @@ torch::Tensor BlockImpl::attend(const torch::Tensor& input, const torch::Tensor&
   return dropout_->forward(project_->forward(mixed.reshape({batch, length, width})));
 }
 
-GptImpl::GptImpl(const Options& options, int64_t vocabulary_size)
+Gpt::Gpt(const Options& options, int64_t vocabulary_size)
     : recompute_(options.recompute),
       characters_(
           register_module("characters", torch::nn::Embedding(vocabulary_size, options.width))),
@@ -61,7 +61,7 @@ GptImpl::GptImpl(const Options& options, int64_t vocabulary_size)
   hidden_ = register_buffer("hidden", at::ones({longest, longest}, at::kBool).triu(1));
 }
 
-torch::Tensor GptImpl::loss(const torch::Tensor& tokens, const torch::Tensor& targets) {
+torch::Tensor Gpt::loss(const torch::Tensor& tokens, const torch::Tensor& targets) {
   const int64_t length = tokens.size(1);
   const torch::Tensor places = at::arange(length, tokens.options());
   const torch::Tensor hidden = hidden_.slice(0, 0, length).slice(1, 0, length);
@@ -69,11 +69,11 @@ torch::Tensor GptImpl::loss(const torch::Tensor& tokens, const torch::Tensor& ta
       dropout_->forward(characters_->forward(tokens) + positions_->forward(places));
   for (const auto& module : *blocks_) {
     BlockImpl& block = *module->as<BlockImpl>();
-    const auto run = [&block, hidden](const torch::Tensor& input) {
-      return block.forward(input, hidden);
+    const auto run = [&block, hidden](const Tensors& inputs) -> Tensors {
+      return {block.forward(inputs[0], hidden)};
     };
     const bool again = recompute_ == Recompute::blocks && c10::GradMode::is_enabled();
-    state = again ? recompute_in_backward(run, state) : run(state);
+    state = again ? recompute_in_backward(run, {state})[0] : block.forward(state, hidden);
   }
   const torch::Tensor logits = head_->forward(norm_->forward(state));
   return at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten());

@@ -1,16 +1,15 @@
-// The model: a decoder-only transformer over characters, written the way LibTorch users write one.
-// Nothing in it knows about Lowtide. Attention is spelled out in plain operators, so that the same
-// kernels run with and without dropout.
+// Model of train_gpt: a decoder-only transformer over characters, written the way LibTorch users
+// write one. Attention is spelled out in plain operators, so that the same kernels run with and
+// without dropout.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "options.h"
+#include "program.h"
 
 namespace lowtide::demo {
 
@@ -36,11 +35,11 @@ class BlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-class GptImpl : public torch::nn::Module {
+class Gpt : public Model {
  public:
-  GptImpl(const Options& options, int64_t vocabulary_size);
-  // Tokens, batch x length, to the mean cross entropy against `targets` of the same shape.
-  torch::Tensor loss(const torch::Tensor& tokens, const torch::Tensor& targets);
+  Gpt(const Options& options, int64_t vocabulary_size);
+  // Tokens and targets: batch x length.
+  torch::Tensor loss(const torch::Tensor& tokens, const torch::Tensor& targets) override;
 
  private:
   Recompute recompute_;
@@ -52,6 +51,5 @@ class GptImpl : public torch::nn::Module {
   torch::nn::Linear head_;
   torch::Tensor hidden_;  // buffer
 };
-TORCH_MODULE(Gpt);
 
 }  // namespace lowtide::demo

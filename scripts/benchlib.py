@@ -111,6 +111,7 @@ class Bench:
         self.name = name
         self.quick = quick
         self.figures = {}
+        self._about = ""
         self._requirements = []
         self._tables = []
         self._directory = pathlib.Path(directory) if directory else ROOT / "build" / "bench"
@@ -120,7 +121,12 @@ class Bench:
         """Progress and remarks: flushed, since a bench may be killed by its time limit."""
         print(text, flush=True)
 
+    def about(self, subject):
+        """Tables, figures and requirements that follow are about `subject`, and say so."""
+        self._about = f"{subject}: "
+
     def table(self, headers, rows, title=""):
+        title = self._about + title
         if title:
             self.say(f"\n{title}")
         self.say(format_table(headers, rows))
@@ -134,11 +140,12 @@ class Bench:
 
     def figure(self, key, value):
         """A number for the file that no requirement speaks of."""
-        self.figures[key] = value
+        self.figures[self._about + key] = value
 
     def require(self, requirement, figure, bound, passed):
         """Prints the line at once and remembers it. `figure` and `bound` are printed as given."""
         passed = bool(passed)
+        requirement = self._about + requirement
         self._requirements.append(
             {
                 "requirement": requirement,

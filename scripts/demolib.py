@@ -1,7 +1,8 @@
-"""Runs train_gpt for benches and tests: whole runs, and runs that take one step at a time.
+"""Runs the demo programs for benches and tests: whole runs, and runs that take one step at a time.
 
-The program is build/release/bin/train_gpt (what scripts/bench builds), or that of the folder named
-by LOWTIDE_BUILD. Every figure comes from its --json file; sizes are bytes and times ns.
+They are build/release/bin/train_* (what scripts/bench builds), or those of the folder named by
+LOWTIDE_BUILD; train_gpt unless another is named. Every figure comes from a --json file; sizes are
+bytes and times ns.
 """
 
 import json
@@ -11,6 +12,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAMS = ("train_gpt", "train_resnet", "train_lstm")
 NO_LIMIT = 1 << 40  # as --limit: the plain program on the product's allocator, without a limit
 
 # What makes two runs the same: losses and gradients of each step, and what training leaves behind.
@@ -30,7 +32,7 @@ def program(name="train_gpt"):
 
 
 class RunFailed(RuntimeError):
-    """train_gpt ended with an exit code that the caller did not expect."""
+    """A program ended with an exit code that the caller did not expect."""
 
 
 class Result:
@@ -61,11 +63,11 @@ class Result:
         return max((step["session"][key] for step in steps), default=-1)
 
 
-def train(*arguments, expect=(0,), timeout=1200, executable=None):
+def train(*arguments, name="train_gpt", expect=(0,), timeout=1200, executable=None):
     """One whole run. Raises RunFailed when the exit code is not one of `expect`."""
     with tempfile.TemporaryDirectory(prefix="lowtide-run-") as folder:
         path = pathlib.Path(folder) / "run.json"
-        command = [str(executable or program()), *map(str, arguments), "--json", str(path)]
+        command = [str(executable or program(name)), *map(str, arguments), "--json", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
         content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"steps": []}
     if done.returncode not in expect:
@@ -90,11 +92,11 @@ def differences(run, reference):
 class PacedRun:
     """A run that takes a step when asked to, so that several can be interleaved."""
 
-    def __init__(self, *arguments, executable=None, under=()):
+    def __init__(self, *arguments, name="train_gpt", executable=None, under=()):
         """`under`: a command that runs the program, as valgrind does."""
         command = [
             *map(str, under),
-            str(executable or program()),
+            str(executable or program(name)),
             *map(str, arguments),
             "--paced",
             "--steps",

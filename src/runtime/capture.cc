@@ -460,7 +460,10 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     if (slot.ordinal >= 0) {
       slot.creator = creator_id(slot.ordinal, slot.output, record->key);
       slot.recipe = slot.creator;
-      slot.trusted = slot.unspecified || runtime.trusted.contains(slot.recipe);
+      if (slot.unspecified) {
+        runtime.trusted.insert(slot.recipe);  // its op's other results stand for it
+      }
+      slot.trusted = runtime.trusted.contains(slot.recipe);
       slot.opaque |= !runtime.never_drop.empty() && runtime.never_drop.contains(slot.creator);
       slot.canary = runtime.canary == slot.creator;
       if (runtime.plan.active()) {

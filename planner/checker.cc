@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "planner/checker_joint.h"
+
 namespace lowtide::planner {
 namespace {
 
@@ -277,10 +279,16 @@ CheckResult check_plan(const Trace& trace, const Plan& plan) {
     dropped_keep[s] = decision.keep_after_recompute;
   }
 
-  Walkthrough walkthrough(trace, dropped_keep);
-  walkthrough.run();
-  result.peak_requested_bytes = walkthrough.peak();
-  result.recompute_ns = walkthrough.recompute_ns();
+  if (trace.execution == Execution::joint) {
+    const JointFigures figures = tell_joint(trace, dropped_keep);
+    result.peak_requested_bytes = figures.peak_requested_bytes;
+    result.recompute_ns = figures.extra_ns;
+  } else {
+    Walkthrough walkthrough(trace, dropped_keep);
+    walkthrough.run();
+    result.peak_requested_bytes = walkthrough.peak();
+    result.recompute_ns = walkthrough.recompute_ns();
+  }
 
   const Predicted& predicted = plan.predicted;
   if (predicted.peak_requested_bytes != result.peak_requested_bytes) {

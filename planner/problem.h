@@ -12,27 +12,9 @@
 #include <vector>
 
 #include "core/trace.h"
+#include "planner/rows.h"
 
 namespace lowtide::planner {
-
-// A vector of rows in two flat arrays.
-template <class T>
-class Rows {
- public:
-  void add_row(std::span<const T> row) {
-    items_.insert(items_.end(), row.begin(), row.end());
-    ends_.push_back(static_cast<uint32_t>(items_.size()));
-  }
-  [[nodiscard]] std::span<const T> operator[](int32_t row) const {
-    const auto index = static_cast<size_t>(row);
-    const uint32_t begin = index == 0 ? 0 : ends_[index - 1];
-    return {items_.data() + begin, ends_[index] - begin};
-  }
-
- private:
-  std::vector<T> items_;
-  std::vector<uint32_t> ends_;
-};
 
 // Requested and rounded bytes move together.
 struct Amount {

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "planner/joint_walk.h"
+#include "planner/live_set.h"
 #include "planner/problem.h"
 
 namespace lowtide::planner {
@@ -327,27 +329,16 @@ class Walk {
   size_t peak_record_ = 0;  // memory events up to and with the one that reached the peak
 };
 
-// Storages alive once the first `count` memory events have happened, largest first.
-std::vector<StorageId> live_set(const std::vector<SimulatedMemoryEvent>& events, size_t count,
-                                const std::vector<StorageId>& block_storage, const Trace& trace) {
-  std::vector<char> alive(block_storage.size());
-  for (size_t i = 0; i < count; ++i) alive[at(events[i].block)] = events[i].bytes > 0;
-  std::vector<StorageId> live;
-  for (size_t block = 0; block < alive.size(); ++block) {
-    if (alive[block]) live.push_back(block_storage[block]);
-  }
-  std::stable_sort(live.begin(), live.end(), [&](StorageId a, StorageId b) {
-    return trace.storages[at(a)].bytes > trace.storages[at(b)].bytes;
-  });
-  return live;
-}
-
 }  // namespace
 
 Simulator::Simulator(const Trace& trace)
     : trace_(trace),
       problem_(std::make_unique<Problem>(trace)),
-      scratch_(std::make_unique<Scratch>(*problem_)) {}
+      scratch_(std::make_unique<Scratch>(*problem_)) {
+  if (trace.execution != Execution::joint) return;
+  joint_graph_ = std::make_unique<JointGraph>(trace);
+  joint_walk_ = std::make_unique<JointWalk>(*joint_graph_);
+}
 
 Simulator::~Simulator() = default;
 
@@ -356,6 +347,11 @@ SimulationResult Simulator::simulate(const DecisionTable& decisions,
   LOWTIDE_CHECK(decisions.action.size() == trace_.storages.size(),
                 "the decision table belongs to another trace");
   SimulationResult result;
+  if (joint_walk_ != nullptr) {
+    joint_walk_->run(decisions, options, result);
+    work_ += static_cast<int64_t>(trace_.ops.size()) + result.replayed_ops;
+    return result;
+  }
   const int64_t level = options.level_bytes >= 0 ? options.level_bytes : INT64_MAX;
   if (options.record_memory_events || options.record_live_set) {
     Walk<true, Scratch> walk(*problem_, decisions, level, *scratch_, result);

@@ -1,4 +1,5 @@
 // The truth of the planner: the whole step of a trace, event by event, under a set of decisions.
+// (A joint trace has rules of its own: joint_walk.h.)
 //
 // Rules (design section 7): a storage lives from its alloc event; a kept one dies at its free
 // event. A dropped one dies at its first `release` event after creation. An `unpack` of an absent
@@ -53,7 +54,7 @@ struct SimulationOptions {
 struct SimulationResult {
   int64_t peak_requested_bytes = 0;
   int64_t peak_rounded_bytes = 0;  // own maximum, not at the same instant
-  int64_t recompute_ns = 0;
+  int64_t recompute_ns = 0;        // extra time against keep all; a joint one may be below zero
   int64_t replayed_ops = 0;
   int64_t excess_bytes = 0;             // a smooth measure for searches; 0 without a level
   int32_t peak_event = kNone;           // trace event during which the requested peak was reached;
@@ -62,6 +63,8 @@ struct SimulationResult {
   std::vector<SimulatedMemoryEvent> memory_events;  // residents first, as allocs
 };
 
+class JointGraph;
+class JointWalk;
 class Problem;
 
 class Simulator {
@@ -75,6 +78,8 @@ class Simulator {
                                           SimulationOptions options = {}) const;
   [[nodiscard]] const Trace& trace() const { return trace_; }
   [[nodiscard]] const Problem& problem() const { return *problem_; }
+  // Null where the trace is not a joint one.
+  [[nodiscard]] const JointGraph* joint_graph() const { return joint_graph_.get(); }
   // Events and replayed ops visited so far: the cost of a search, the same on every machine.
   [[nodiscard]] int64_t work() const { return work_; }
 
@@ -82,7 +87,9 @@ class Simulator {
   struct Scratch;
   const Trace& trace_;
   std::unique_ptr<const Problem> problem_;
-  std::unique_ptr<Scratch> scratch_;  // reused by every call
+  std::unique_ptr<Scratch> scratch_;               // reused by every call
+  std::unique_ptr<const JointGraph> joint_graph_;  // of a joint trace, else null
+  std::unique_ptr<JointWalk> joint_walk_;
   mutable int64_t work_ = 0;
 };
 

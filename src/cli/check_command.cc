@@ -7,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/trace_file.h"
 #include "planner/checker.h"
+#include "planner/instance.h"
 
 namespace lowtide::cli {
 namespace {
@@ -17,7 +18,7 @@ struct Options {
 };
 
 int run(const Options& options) {
-  const Trace trace = read_trace(options.trace);
+  const Trace trace = planner::read_problem(options.trace);
   const Plan plan = read_plan(options.plan);
   const planner::CheckResult result = planner::check_plan(trace, plan);
   if (options.json) {
@@ -41,7 +42,7 @@ int run(const Options& options) {
 void add_check(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("check", "Judge a plan against its trace");
-  verb->add_option("TRACE", options->trace, "trace file")->required();
+  verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
   verb->add_option("PLAN", options->plan, "plan file")->required();
   verb->add_flag("--json", options->json, "print the verdict as JSON");
   verb->callback([options, &exit_code] { exit_code = run(*options); });

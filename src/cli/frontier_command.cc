@@ -8,7 +8,7 @@
 #include "cli/plot.h"
 #include "cli/text_table.h"
 #include "core/bytes.h"
-#include "core/trace_file.h"
+#include "planner/instance.h"
 #include "planner/planner.h"
 
 namespace lowtide::cli {
@@ -95,7 +95,7 @@ void print_text(const Trace& trace, const std::vector<FrontierPoint>& points, bo
 void run(const Options& options) {
   planner::PlannerOptions planning;
   if (!options.strategies.empty()) planning.strategies = options.strategies;
-  const Trace trace = read_trace(options.trace);
+  const Trace trace = planner::read_problem(options.trace);
   const planner::Frontier frontier = planner::build_frontier(trace, planning);
   if (options.json) {
     print_json(trace, frontier.points());
@@ -109,7 +109,7 @@ void run(const Options& options) {
 void add_frontier(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("frontier", "What each budget costs, from a trace");
-  verb->add_option("TRACE", options->trace, "trace file")->required();
+  verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
   verb->add_option("--strategies", options->strategies, "names, separated by commas")
       ->delimiter(',');
   verb->add_flag("--all", options->all, "print every plan, not a selection");

@@ -6,6 +6,7 @@
 #include "cli/summary.h"
 #include "core/bytes.h"
 #include "core/trace_file.h"
+#include "planner/instance.h"
 #include "planner/planner.h"
 
 namespace lowtide::cli {
@@ -22,7 +23,7 @@ void run(const Options& options) {
   if (!options.strategies.empty()) planning.strategies = options.strategies;
   const int64_t budget = parse_bytes(options.budget, "--budget");
   planning.reserve_bytes = parse_bytes(options.reserve, "--reserve");
-  const Trace trace = read_trace(options.trace);
+  const Trace trace = planner::read_problem(options.trace);
   const planner::Frontier frontier = planner::build_frontier(trace, planning);
   const Plan plan = planner::make_plan(trace, frontier, budget, planning);
   if (!options.output.empty()) write_plan(plan, options.output);
@@ -39,7 +40,7 @@ void run(const Options& options) {
 void add_plan(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("plan", "Make the plan for a budget from a trace");
-  verb->add_option("TRACE", options->trace, "trace file")->required();
+  verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
   verb->add_option("--budget", options->budget, "memory of a step: 8GiB, 8GB, 300M or bytes")
       ->required();
   verb->add_option("--reserve", options->reserve, "bytes to leave free below the budget");

@@ -6,6 +6,7 @@
 #include "cli/summary.h"
 #include "core/error.h"
 #include "core/trace_file.h"
+#include "planner/instance.h"
 
 namespace lowtide::cli {
 namespace {
@@ -16,7 +17,7 @@ struct Options {
 };
 
 void show_trace(const Options& options) {
-  const Trace trace = read_trace(options.file);
+  const Trace trace = planner::read_problem(options.file);
   if (options.json) {
     std::cout << trace_summary_json(trace);
   } else {
@@ -34,7 +35,7 @@ void show_plan(const Options& options) {
     print_plan(std::cout, plan, nullptr);
     return;
   }
-  const Trace trace = read_trace(options.trace);
+  const Trace trace = planner::read_problem(options.trace);
   if (trace.fingerprint() != plan.trace_fingerprint) {
     throw Mismatch("'" + options.trace + "' has fingerprint " +
                    fingerprint_text(trace.fingerprint()) + ", the plan belongs to trace " +
@@ -54,14 +55,14 @@ void show_plan(const Options& options) {
 void add_show(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("show", "One screen about a trace or a plan");
-  verb->add_option("FILE", options->file, "trace or plan file")->required();
+  verb->add_option("FILE", options->file, "trace, remat-instance or plan file")->required();
   verb->add_option("--trace", options->trace, "for a plan: its trace, to show sizes and times");
   verb->add_flag("--json", options->json, "print the summary of a trace, or the plan, as JSON");
   verb->callback([options] {
-    if (file_kind(options->file) == FileKind::trace) {
-      show_trace(*options);
-    } else {
+    if (file_kind(options->file) == FileKind::plan) {
       show_plan(*options);
+    } else {
+      show_trace(*options);
     }
   });
 }

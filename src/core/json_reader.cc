@@ -123,9 +123,10 @@ JsonDocument::JsonDocument(std::string_view text, std::string_view what, std::st
 JsonDocument::~JsonDocument() = default;
 
 void JsonDocument::fail(const std::string& problem) const {
-  const char* fix = what_ == "plan"    ? "plan again from the trace"
-                    : what_ == "trace" ? "probe again"
-                                       : "name a trace or plan file of Lowtide";
+  const char* fix = what_ == "plan"       ? "plan again from the trace"
+                    : what_ == "trace"    ? "probe again"
+                    : what_ == "instance" ? "correct the instance; its format is in FORMAT.md"
+                                          : "name a trace, plan or remat-instance file";
   throw FileError(what_ + " '" + origin_ + "': " + problem + ". Fix: " + fix);
 }
 
@@ -159,6 +160,11 @@ JsonNode JsonNode::field(const char* name) const {
     document_->fail(path + (path.empty() ? "" : ".") + name + ": is missing");
   }
   return {document_, &*found};
+}
+
+bool JsonNode::has(const char* name) const {
+  const Json& json = json_of(json_);
+  return json.is_object() && json.contains(name);
 }
 
 bool JsonNode::is_null() const { return json_of(json_).is_null(); }

@@ -1,5 +1,6 @@
 // Reads a JSON text against a fixed schema: every access checks presence, type and range, and says
-// by name what is wrong ("plan 'a.json': predicted.step_ns: must be ..."). Private to this room.
+// by name what is wrong ("plan 'a.json': predicted.step_ns: must be ..."). For rooms
+// that read JSON files, not for users.
 //
 // `JsonDocument` owns the parsed text; a `JsonNode` is two pointers into it, valid while the
 // document lives. Thread-safe for reading. Throws FileError and nothing else.
@@ -20,6 +21,8 @@ class JsonNode {
 
   // Member of an object. A missing one is an error; unknown others are ignored.
   [[nodiscard]] JsonNode field(const char* name) const;
+  // Whether an object has the member: for fields that came later than their format.
+  [[nodiscard]] bool has(const char* name) const;
   [[nodiscard]] bool is_null() const;
 
   [[nodiscard]] size_t size() const;  // of an array
@@ -57,7 +60,8 @@ class JsonNode {
 
 class JsonDocument {
  public:
-  // `what` is "trace", "plan" or "file" (not known yet), `origin` the file's path. Both are copied.
+  // `what` is "trace", "plan", "instance" or "file" (not known yet), `origin` the file's path. Both
+  // are copied.
   JsonDocument(std::string_view text, std::string_view what, std::string_view origin);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;

@@ -49,7 +49,10 @@ void Plan::validate() const {
   check_value(predicted.peak_rounded_bytes, "predicted.peak_rounded_bytes");
   check_value(predicted.peak_reserved_bytes, "predicted.peak_reserved_bytes");
   check_value(predicted.step_ns, "predicted.step_ns");
-  check_value(predicted.recompute_ns, "predicted.recompute_ns");
+  // Below zero where a joint graph computes in the backward only what it computed twice before.
+  if (predicted.recompute_ns < -predicted.step_ns) {
+    fail("predicted.recompute_ns", "saves more than the whole step");
+  }
   check_value(predicted.replayed_ops, "predicted.replayed_ops");
   if (predicted.peak_event < kNone) fail("predicted.peak_event", "is negative");
   for (size_t i = 0; i < predicted.live_at_peak.size(); ++i) {

@@ -70,7 +70,7 @@ Predicted read_predicted(const JsonNode& node) {
   p.peak_rounded_bytes = node.field("peak_rounded_bytes").integer();
   p.peak_reserved_bytes = node.field("peak_reserved_bytes").integer();
   p.step_ns = node.field("step_ns").integer();
-  p.recompute_ns = node.field("recompute_ns").integer();
+  p.recompute_ns = node.field("recompute_ns").integer(INT64_MIN);
   p.replayed_ops = node.field("replayed_ops").integer();
   p.peak_event = node.field("peak_event").id_or_null();
   const JsonNode live = node.field("live_at_peak");
@@ -172,7 +172,8 @@ FileKind file_kind(const std::filesystem::path& path) {
   const JsonNode format = document.root().field("format");
   if (format.text() == "lowtide.trace") return FileKind::trace;
   if (format.text() == "lowtide.plan") return FileKind::plan;
-  format.fail("must be \"lowtide.trace\" or \"lowtide.plan\"");
+  if (format.text() == "remat-instance") return FileKind::instance;
+  format.fail("must be \"lowtide.trace\", \"lowtide.plan\" or \"remat-instance\"");
 }
 
 }  // namespace lowtide

@@ -62,6 +62,16 @@ const char* to_string(EventKind kind) {
   return "unknown";
 }
 
+const char* to_string(Execution execution) {
+  switch (execution) {
+    case Execution::eager:
+      return "eager";
+    case Execution::joint:
+      return "joint";
+  }
+  return "unknown";
+}
+
 std::string fingerprint_text(uint64_t fingerprint) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text(16, '0');
@@ -75,6 +85,7 @@ uint64_t Trace::fingerprint() const {
   Hasher hash;
   hash.add(settings.device).add(settings.torch_version);
   hash.add(settings.intra_op_threads).add(settings.deterministic);
+  if (execution != Execution::eager) hash.add(execution);
   hash.add(ops.size());
   for (const TraceOp& op : ops) hash.add(op.key).add(op.shape_key);
   return hash.value();

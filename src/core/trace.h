@@ -111,6 +111,14 @@ struct TraceEvent {
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
+// What the simulated step follows.
+//  eager  the events: what the program allocated and freed, op by op
+//  joint  the ops: a compiled joint graph, where a planner writes the program anew for every plan.
+//         A forward op runs only where something kept needs it; bytes live from their producer to
+//         their last reader, and to the end where the storage is never freed; a value that is
+//         neither saved nor lasting and that the backward reads is recomputed in every plan.
+enum class Execution : uint8_t { eager, joint };
+
 struct TracePeaks {  // of the plain step, bytes
   int64_t requested_bytes = 0;
   int64_t rounded_bytes = 0;
@@ -139,6 +147,7 @@ struct TraceSettings {
 
 struct Trace {
   TraceSettings settings;
+  Execution execution = Execution::eager;
   std::vector<TraceOp> ops;
   std::vector<TraceStorage> storages;
   std::vector<TraceSave> saves;
@@ -158,6 +167,7 @@ struct Trace {
 [[nodiscard]] const char* to_string(Phase phase);
 [[nodiscard]] const char* to_string(StorageKind kind);
 [[nodiscard]] const char* to_string(EventKind kind);
+[[nodiscard]] const char* to_string(Execution execution);
 
 // Text of a fingerprint in file names and messages: 16 hex digits.
 [[nodiscard]] std::string fingerprint_text(uint64_t fingerprint);

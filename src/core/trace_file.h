@@ -20,7 +20,8 @@ inline constexpr int kPlanFormatVersion = 1;
 inline constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
 // What a file says it is, in whatever version. FileError when it is neither.
-enum class FileKind : uint8_t { trace, plan };
+// An instance is a graph to plan, read by the planner (planner/instance.h).
+enum class FileKind : uint8_t { trace, plan, instance };
 [[nodiscard]] FileKind file_kind(const std::filesystem::path& path);
 
 [[nodiscard]] std::string trace_to_json(const Trace& trace);

@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kPhases = static_cast<int>(Phase::other) + 1;
 constexpr int kStorageKinds = static_cast<int>(StorageKind::other) + 1;
+constexpr int kExecutions = static_cast<int>(Execution::joint) + 1;
 constexpr int kEventKinds = static_cast<int>(EventKind::release) + 1;
 
 struct FlagName {
@@ -216,6 +217,9 @@ Trace read_root(const JsonDocument& document) {
   const JsonNode root = document.root(kTraceFormatVersion);
   Trace trace;
   trace.settings = read_settings(root.field("settings"));
+  if (root.has("execution")) {
+    trace.execution = root.field("execution").one_of<Execution>(kExecutions);
+  }
   trace.step_ns = root.field("step_ns").integer();
   trace.outside_bytes = root.field("outside_bytes").integer();
   trace.peaks = read_peaks(root.field("peaks"));
@@ -243,6 +247,7 @@ std::string trace_to_json(const Trace& trace) {
   JsonWriter writer("lowtide.trace", kTraceFormatVersion);
   writer.member("fingerprint", dump(fingerprint_text(trace.fingerprint())));
   writer.member("settings", dump(settings_json(trace.settings)));
+  writer.member("execution", dump(to_string(trace.execution)));
   writer.member("step_ns", std::to_string(trace.step_ns));
   writer.member("outside_bytes", std::to_string(trace.outside_bytes));
   writer.member("peaks", dump(peaks_json(trace.peaks)));

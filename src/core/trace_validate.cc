@@ -37,6 +37,7 @@ class Validator {
     for (size_t i = 0; i < trace_.storages.size(); ++i) check_recipe(i);
     check_saves();
     check_events();
+    if (trace_.execution == Execution::joint) check_joint();
   }
 
  private:
@@ -142,6 +143,33 @@ class Validator {
       for (const StorageId t : touched) found = found || t == id;
       check(found, "storages", i,
             w == 0 ? "its first writer does not create it" : "a writer does not write it");
+    }
+  }
+
+  // A joint graph is functional, and whatever its backward may need can be had again.
+  void check_joint() const {
+    std::vector<char> saved(trace_.storages.size());
+    for (const TraceSave& save : trace_.saves) saved[static_cast<size_t>(save.storage)] = 1;
+    for (size_t i = 0; i < trace_.ops.size(); ++i) {
+      check(trace_.ops[i].writes.empty(), "ops", i, "writes in place in a joint graph");
+      for (const StorageId output : trace_.ops[i].outputs) {
+        const TraceStorage& s = trace_.storages[static_cast<size_t>(output)];
+        check(s.writers == std::vector<OpId>{static_cast<OpId>(i)} && !s.resident, "ops", i,
+              "has an output in a joint graph that it is not the only writer of");
+        const bool lasts = alive_[static_cast<size_t>(output)] != 0;
+        check(s.recomputable || saved[static_cast<size_t>(output)] != 0 || lasts ||
+                  trace_.ops[i].phase != Phase::forward,
+              "storages", static_cast<size_t>(output),
+              "is of the forward of a joint graph, and neither saved nor lasting nor recomputable");
+      }
+    }
+    for (size_t i = 0; i < trace_.storages.size(); ++i) {
+      const TraceStorage& s = trace_.storages[i];
+      const bool forward = !s.writers.empty() &&
+                           trace_.ops[static_cast<size_t>(s.writers[0])].phase == Phase::forward;
+      check(s.writers.size() <= 1, "storages", i, "has several writers in a joint graph");
+      check(!s.recomputable || (forward && alive_[i] == 0), "storages", i,
+            "is recomputable in a joint graph, but not of its forward or never freed");
     }
   }
 

@@ -136,7 +136,7 @@ TEST_F(FileIoTest, KindIsWhatTheFileSaysInAnyVersion) {
   EXPECT_EQ(file_kind(folder_ / "later"), FileKind::plan);
   EXPECT_NE(refusal([&] { (void)file_kind(folder_ / "other"); }).find("must be \"lowtide.trace\""),
             std::string::npos);
-  EXPECT_NE(refusal([&] { (void)file_kind(folder_ / "text"); }).find("name a trace or plan"),
+  EXPECT_NE(refusal([&] { (void)file_kind(folder_ / "text"); }).find("name a trace, plan"),
             std::string::npos);
 }
 

@@ -22,7 +22,7 @@ AMPLE = ("--budget", "64GiB", "--warmup", 1, "--probe", 1)
 SETTLED = 10  # steps after which a session has long begun to enforce
 
 
-def instructions(arguments, steps):
+def instructions(arguments, steps, name="train_gpt"):
     """Instructions of `steps` settled steps, one thread, as callgrind counts them: counting is
     switched on between two steps, so that loading, probing and planning run fast and uncounted."""
     valgrind = (
@@ -31,7 +31,7 @@ def instructions(arguments, steps):
         "--callgrind-out-file=/dev/null",
         "--instr-atstart=no",
     )
-    run = demolib.PacedRun(*arguments, *MODEL, under=valgrind)
+    run = demolib.PacedRun(*arguments, name=name, under=valgrind)
     try:
         for _ in range(SETTLED):
             run.step()
@@ -54,7 +54,7 @@ def judge_instructions(bench, quick):
     counts = {}
     for name, arguments in arms.items():
         with tempfile.TemporaryDirectory(prefix="lowtide-overhead-") as folder:
-            counts[name] = instructions((*arguments, "--directory", folder), steps)
+            counts[name] = instructions((*arguments, *MODEL, "--directory", folder), steps)
         bench.say(f"  {name}: {counts[name] / steps:,.0f} instructions a step")
     rows = [
         [name, f"{count / steps:,.0f}", f"{count / counts['plain']:.5f}"]

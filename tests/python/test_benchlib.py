@@ -39,6 +39,18 @@ def test_one_failed_requirement_exits_1(tmp_path, capsys):
     assert "FAIL b: 2 (<= 1)" in capsys.readouterr().out
 
 
+def test_what_a_requirement_is_about_stands_before_it(tmp_path, capsys):
+    bench = make(tmp_path)
+    bench.about("train_gpt")
+    bench.require("peak", 1, "<= 1", True)
+    bench.table(["budget"], [["1 GiB"]], "Peaks")
+    bench.figure("peak", 1)
+    bench.finish()
+    lines = capsys.readouterr().out.splitlines()
+    assert "PASS train_gpt: peak: 1 (<= 1)" in lines and "train_gpt: Peaks" in lines
+    assert json.loads((tmp_path / "sample.json").read_text())["figures"] == {"train_gpt: peak": 1}
+
+
 def test_a_bench_without_requirements_fails(tmp_path):
     assert make(tmp_path).finish() == 1
 

@@ -5,19 +5,21 @@
 
 namespace lowtide::planner {
 
-bool Archive::offer(const DecisionTable& table, const SimulationResult& result,
+// Equal on both counts is dominated too: the first one found stays.
+bool Archive::wants(int64_t peak_rounded_bytes, int64_t recompute_ns) const {
+  const Entry* best = cheapest(peak_rounded_bytes);
+  return best == nullptr || best->recompute_ns > recompute_ns;
+}
+
+bool Archive::offer(const DecisionTable& table, int64_t peak_rounded_bytes, int64_t recompute_ns,
                     std::string_view strategy) {
-  // Equal on both counts is dominated too: the first one found stays.
-  const auto above = entries_.upper_bound(result.peak_rounded_bytes);
-  if (above != entries_.begin() && std::prev(above)->second.recompute_ns <= result.recompute_ns) {
-    return false;
-  }
-  auto worse = entries_.lower_bound(result.peak_rounded_bytes);
-  while (worse != entries_.end() && worse->second.recompute_ns >= result.recompute_ns) {
+  if (!wants(peak_rounded_bytes, recompute_ns)) return false;
+  auto worse = entries_.lower_bound(peak_rounded_bytes);
+  while (worse != entries_.end() && worse->second.recompute_ns >= recompute_ns) {
     worse = entries_.erase(worse);
   }
-  entries_.emplace_hint(worse, result.peak_rounded_bytes,
-                        Entry{result.recompute_ns, table.to_decisions(), std::string(strategy)});
+  entries_.emplace_hint(worse, peak_rounded_bytes,
+                        Entry{recompute_ns, table.to_decisions(), std::string(strategy)});
   return true;
 }
 

@@ -22,8 +22,15 @@ class Archive {
     std::string strategy;
   };
 
+  // Whether a plan with these figures (rounded peak) would be kept.
+  [[nodiscard]] bool wants(int64_t peak_rounded_bytes, int64_t recompute_ns) const;
   // True where the plan is kept (for now).
-  bool offer(const DecisionTable& table, const SimulationResult& result, std::string_view strategy);
+  bool offer(const DecisionTable& table, int64_t peak_rounded_bytes, int64_t recompute_ns,
+             std::string_view strategy);
+  bool offer(const DecisionTable& table, const SimulationResult& result,
+             std::string_view strategy) {
+    return offer(table, result.peak_rounded_bytes, result.recompute_ns, strategy);
+  }
   // By rising peak, falling time.
   [[nodiscard]] const std::map<int64_t, Entry>& entries() const { return entries_; }
   // The cheapest entry whose rounded peak is at most this; null where there is none.

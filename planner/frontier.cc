@@ -10,8 +10,10 @@
 namespace lowtide::planner {
 namespace {
 
-// More points than this differ by less than the allocator's rounding of a real model.
-constexpr int64_t kMaxPoints = 256;
+// More points than this differ by less than the allocator's rounding of a real model. Replaying the
+// reserved peak is slow: fewer then.
+constexpr int64_t kMaxPoints = 1024;
+constexpr int64_t kMaxReplayedPoints = 256;
 constexpr size_t kMaxLiveSet = 32;
 
 FrontierPoint make_point(const Simulator& simulator, const Archive::Entry& entry,
@@ -65,7 +67,7 @@ int64_t Frontier::smallest_peak_bytes() const {
 }
 
 Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
-  if (options.strategies.empty()) throw InvalidInput("no strategy given; use \"greedy\"");
+  if (options.strategies.empty()) throw InvalidInput("no strategy given; use \"lowtide\"");
   const Simulator simulator(trace);
   Archive archive;
   for (const std::string& name : options.strategies) {
@@ -75,8 +77,9 @@ Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
   LOWTIDE_CHECK(!entries.empty(), "the strategies offered no plan");
   const int64_t smallest = entries.begin()->first;
   const int64_t largest = entries.rbegin()->first;
-  // Thinned evenly in peak, both ends kept: replaying the reserved peak is the slow part.
-  const int64_t spacing = (largest - smallest) / kMaxPoints;
+  // Thinned evenly in peak, both ends kept.
+  const int64_t spacing =
+      (largest - smallest) / (options.reserved_replay ? kMaxReplayedPoints : kMaxPoints);
   std::vector<FrontierPoint> points;
   int64_t previous = -1;
   for (const auto& [peak, entry] : entries) {

@@ -45,7 +45,7 @@ class Frontier {
 };
 
 struct PlannerOptions {
-  std::vector<std::string> strategies = {"keep_all", "greedy"};
+  std::vector<std::string> strategies = {"keep_all", "lowtide"};
   int64_t reserve_bytes = 0;       // the user's --reserve, added to outside_bytes of the trace
   ReservedReplay reserved_replay;  // may be empty
 };

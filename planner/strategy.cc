@@ -8,6 +8,7 @@ const std::vector<Strategy>& strategies() {
   static const std::vector<Strategy> all = {
       {"keep_all", explore_keep_all},
       {"greedy", explore_greedy},
+      {"lowtide", explore_lowtide, "single+peak=BYTES"},
   };
   return all;
 }

@@ -27,6 +27,7 @@ struct Strategy {
 };
 
 void explore_keep_all(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_lowtide(const Simulator& simulator, std::string_view argument, Archive& archive);
 void explore_greedy(const Simulator& simulator, std::string_view argument, Archive& archive);
 
 [[nodiscard]] const std::vector<Strategy>& strategies();

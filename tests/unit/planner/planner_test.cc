@@ -228,14 +228,15 @@ TEST(MakePlan, InfeasibleBudgetNamesTheSmallestReachable) {
 }
 
 TEST(Strategies, AreNamedAndUnknownOnesRefused) {
-  EXPECT_THAT(strategy_names(), ::testing::ElementsAre("keep_all", "greedy"));
+  EXPECT_THAT(strategy_names(), ::testing::ElementsAre("keep_all", "greedy", "lowtide"));
   const Trace trace = testing::chain_trace(3);
   try {
     (void)build_frontier(trace, {.strategies = {"keep_all", "clever"}, .reserved_replay = {}});
     FAIL() << "an unknown strategy was accepted";
   } catch (const InvalidInput& error) {
-    EXPECT_THAT(error.message(), ::testing::AllOf(::testing::HasSubstr("\"clever\""),
-                                                  ::testing::HasSubstr("keep_all, greedy")));
+    EXPECT_THAT(error.message(),
+                ::testing::AllOf(::testing::HasSubstr("\"clever\""),
+                                 ::testing::HasSubstr("keep_all, greedy, lowtide:")));
   }
   EXPECT_THROW((void)build_frontier(trace, {.strategies = {}, .reserved_replay = {}}),
                InvalidInput);

@@ -1,0 +1,75 @@
+#include "planner/greedy_paths.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "planner/cut_seeds.h"
+#include "planner/problem.h"
+
+namespace lowtide::planner {
+namespace {
+
+constexpr size_t kStarts = 3;  // taken as low as they go
+
+struct Start {
+  int64_t peak_bytes = 0;
+  int64_t extra_ns = 0;
+  std::vector<Decision> decisions;
+};
+
+}  // namespace
+
+void descend(LocalSearch& search, int64_t work_limit) {
+  const int64_t end = search.work() + work_limit;
+  for (;;) {
+    search.lower_peak_to(0);
+    const int64_t stuck = search.peak_bytes();
+    search.lower_to(stuck - stuck / 64);
+    if (search.peak_bytes() >= stuck || search.out_of_work(end)) return;
+  }
+}
+
+void find_floor(const Simulator& simulator, LocalSearch& search, const Archive& archive,
+                int64_t work_limit) {
+  const int64_t end = search.work() + work_limit;
+  std::vector<Start> starts;
+  const auto remember = [&] {
+    starts.push_back({search.peak_bytes(), search.extra_ns(), search.decisions()});
+  };
+  search.restore({});
+  descend(search, work_limit);
+  remember();
+  for (const DecisionTable& table : cut_seeds(simulator.problem(), search.order())) {
+    if (search.out_of_work(end)) break;
+    search.restore(table.to_decisions());
+    remember();
+  }
+  std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) {
+    return std::pair(a.peak_bytes, a.extra_ns) < std::pair(b.peak_bytes, b.extra_ns);
+  });
+  for (size_t i = 0; i < std::min(kStarts, starts.size()); ++i) {
+    search.restore(starts[i].decisions);
+    search.sink(end - search.work());
+  }
+  search.restore(archive.entries().begin()->second.decisions);
+  search.sink_deeper(end - search.work());
+}
+
+void walk_levels(LocalSearch& search, const Archive& archive, int levels, int64_t work_limit) {
+  const int64_t end = search.work() + work_limit;
+  const int64_t top = archive.entries().rbegin()->first;
+  const int64_t floor = archive.entries().begin()->first;
+  search.restore({});
+  for (int i = 1; i <= levels && !search.out_of_work(end); ++i) {
+    const int64_t level = top - (top - floor) / levels * i;
+    const bool reached = search.lower_to(level);
+    if (reached) search.trim(level);
+    const Archive::Entry* best = archive.cheapest(level);
+    if (best == nullptr || (reached && best->recompute_ns >= search.extra_ns())) continue;
+    search.restore(best->decisions);
+    search.trim(level);
+  }
+}
+
+}  // namespace lowtide::planner

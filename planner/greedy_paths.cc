@@ -11,6 +11,12 @@ namespace lowtide::planner {
 namespace {
 
 constexpr size_t kStarts = 3;  // taken as low as they go
+constexpr int kLevels = 64;
+// Work limits (Evaluator::work) that end the search of a trace too large for it: 1e8 is about a
+// second on one core. A transformer with 6 layers needs a tenth of them.
+constexpr int64_t kFloorWork = 100'000'000;
+constexpr int64_t kFloorWorkPerOp = 10'000;
+constexpr int64_t kLevelWork = 200'000'000;
 
 struct Start {
   int64_t peak_bytes = 0;
@@ -70,6 +76,13 @@ void walk_levels(LocalSearch& search, const Archive& archive, int levels, int64_
     search.restore(best->decisions);
     search.trim(level);
   }
+}
+
+void explore_greedily(const Simulator& simulator, LocalSearch& search, const Archive& archive) {
+  if (search.order().empty()) return;
+  const auto ops = static_cast<int64_t>(simulator.trace().ops.size());
+  find_floor(simulator, search, archive, std::min(kFloorWork, kFloorWorkPerOp * ops));
+  walk_levels(search, archive, kLevels, kLevelWork);
 }
 
 }  // namespace lowtide::planner

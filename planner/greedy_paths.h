@@ -22,4 +22,7 @@ void find_floor(const Simulator& simulator, LocalSearch& search, const Archive& 
 // above or the best plan known, then given back what time it does not need.
 void walk_levels(LocalSearch& search, const Archive& archive, int levels, int64_t work_limit);
 
+// All of it from keep all: the floor, then the levels.
+void explore_greedily(const Simulator& simulator, LocalSearch& search, const Archive& archive);
+
 }  // namespace lowtide::planner

@@ -15,8 +15,9 @@ constexpr int64_t kNoLimit = INT64_MAX;
 // Of walks: how much more than the best they may cost, as a shift, and how long they look.
 constexpr int kSlackShifts[] = {62, 10, 8, 6};
 constexpr int kWalk = 64;
-constexpr size_t kKick = 12;      // neighbours changed at random to leave a floor
-constexpr size_t kFewDrops = 12;  // may all be chosen anew at once
+constexpr size_t kKick = 12;       // neighbours changed at random to leave a floor
+constexpr size_t kPatience = 128;  // kicks in vain before it is given up, and two per candidate
+constexpr size_t kFewDrops = 12;   // may all be chosen anew at once
 
 size_t at(StorageId s) { return static_cast<size_t>(s); }
 
@@ -298,22 +299,35 @@ void LocalSearch::sink(int64_t work_limit) {
   }
 }
 
+// Random changes to a few neighbours, or one change to the same storage of all equal layers.
+void LocalSearch::kick() {
+  const size_t choices = settings_.duplicates ? 3 : 2;
+  if (!alike_.empty() && below(2) == 0) {
+    for (size_t left = 1 + below(3); left > 0; --left) {
+      const auto choice = static_cast<Choice>(below(choices));
+      for (const size_t i : alike_[below(alike_.size())]) set(i, choice);
+    }
+    return;
+  }
+  const size_t first = below(order_.size());
+  const size_t last = std::min(order_.size(), first + 1 + below(1 + below(kKick)));
+  for (size_t i = first; i < last; ++i) set(i, static_cast<Choice>(below(choices)));
+}
+
 void LocalSearch::sink_deeper(int64_t work_limit) {
   const int64_t end = evaluator_->work() + work_limit;
   std::vector<Decision> best = decisions();
   int64_t peak = evaluator_->peak_bytes();
   int64_t extra = evaluator_->extra_ns();
-  while (!out_of_work(end) && !order_.empty()) {
-    const size_t first = below(order_.size());
-    const size_t last = std::min(order_.size(), first + 1 + below(1 + below(kKick)));
-    for (size_t i = first; i < last; ++i) {
-      set(i, static_cast<Choice>(below(settings_.duplicates ? 3 : 2)));
-    }
+  const size_t patience = kPatience + 2 * order_.size();
+  for (size_t idle = 0; idle < patience && !out_of_work(end) && !order_.empty(); ++idle) {
+    kick();
     // Equal peaks at less time count: a plateau is left by walking over it.
     lower(all_, Rule::area, peak - 1, static_cast<double>(below(2)), kNoLimit);
     const bool lower_peak = evaluator_->peak_bytes() < peak;
     if (lower_peak) sink(end - evaluator_->work());
     if (std::pair(evaluator_->peak_bytes(), evaluator_->extra_ns()) < std::pair(peak, extra)) {
+      idle = 0;
       peak = evaluator_->peak_bytes();
       extra = evaluator_->extra_ns();
       best = decisions();

@@ -92,6 +92,7 @@ class LocalSearch {
   bool lower(const std::vector<size_t>& pool, Rule rule, int64_t level, double noise,
              int64_t extra_limit);
   bool give_back(size_t index, int64_t level);
+  void kick();
   void destroy();
   bool rebuild(int64_t level, int64_t limit);
   void add_to_pool(size_t index);

@@ -83,15 +83,18 @@ class Explorer {
       search_.trim(peak_bytes);
       reached = true;
     }
-    if (!reached) find_floor(simulator_, search_, archive_, floor_work());
+    if (!reached) {
+      find_floor(simulator_, search_, archive_, level_work_);
+      sink();
+    }
     improve(peak_bytes, kOnlyLevels * level_work_);
   }
 
   void all_levels() {
     if (search_.order().empty()) return;
     const int64_t top = search_.peak_bytes();
-    find_floor(simulator_, search_, archive_, floor_work());
-    walk_levels(search_, archive_, kLevels, kFloorLevels * level_work_);
+    explore_greedily(simulator_, search_, archive_);
+    sink();
     const int64_t floor = archive_.entries().begin()->first;
     const auto level = [&](int i) { return top - (top - floor) / kLevels * i; };
     for (int i = 1; i < kLevels; ++i) improve(level(i), level_work_);
@@ -105,7 +108,15 @@ class Explorer {
   }
 
  private:
-  [[nodiscard]] int64_t floor_work() const { return kFloorWork + kFloorLevels * level_work_; }
+  // Below the floor that greedy has found, from there and by another way from keep all.
+  void sink() {
+    const int64_t work = (kFloorWork + kFloorLevels * level_work_) / 2;
+    search_.restore(archive_.entries().begin()->second.decisions);
+    search_.sink_deeper(work);
+    search_.restore({});
+    search_.sink(work);
+    search_.sink_deeper(work);
+  }
 
   void improve(int64_t peak_bytes, int64_t work) {
     const Archive::Entry* best = archive_.cheapest(peak_bytes);

@@ -69,7 +69,7 @@ TEST_F(CliTest, FrontierTextHasATableAndAPlot) {
   const Outcome outcome = run("frontier t.json");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
-  for (const char* part : {"peak reserved", "extra time", "keep_all", "greedy", "*", "+---"}) {
+  for (const char* part : {"peak reserved", "extra time", "keep_all", "lowtide", "*", "+---"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
 }

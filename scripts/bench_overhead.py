@@ -19,12 +19,13 @@ from benchlib import Bench, ratio_interval
 
 MODEL = ("--width", 256, "--layers", 2, "--context", 64, "--batch", 2)
 AMPLE = ("--budget", "64GiB", "--warmup", 1, "--probe", 1)
-SETTLED = 10  # steps after which a session has long begun to enforce
+SETTLED = 6  # steps after which a session has long begun to enforce
 
 
 def instructions(arguments, steps, name="train_gpt"):
     """Instructions of `steps` settled steps, one thread, as callgrind counts them: counting is
-    switched on between two steps, so that loading, probing and planning run fast and uncounted."""
+    switched on between two steps, so that loading, probing and planning run fast and uncounted, and
+    off again before the program ends."""
     valgrind = (
         "valgrind",
         "--tool=callgrind",
@@ -35,11 +36,11 @@ def instructions(arguments, steps, name="train_gpt"):
     try:
         for _ in range(SETTLED):
             run.step()
-        subprocess.run(
-            ["callgrind_control", "--instr=on", str(run.pid)], check=True, capture_output=True
-        )
+        count = ["callgrind_control", str(run.pid), "--instr=on"]
+        subprocess.run(count, check=True, capture_output=True)
         for _ in range(steps):
             run.step()
+        subprocess.run([*count[:-1], "--instr=off"], check=True, capture_output=True)
     finally:
         errors = run.close()
     found = re.search(r"Collected\s*:\s*(\d+)", errors)

@@ -12,6 +12,7 @@
 #include "core/json_reader.h"
 #include "core/trace_file.h"
 #include "planner/joint_graph.h"
+#include "planner/op_kind.h"
 #include "planner/simulator.h"
 
 namespace lowtide::planner {
@@ -21,13 +22,6 @@ constexpr int kInstanceVersion = 1;
 constexpr int64_t kMaxValue = int64_t{1} << 56;  // of one size or time, as in a trace
 
 size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-// "convert_element_type_110" is the hundred-and-eleventh of its kind: the kind is what repeats.
-std::string_view kind_of(std::string_view name) {
-  const size_t last = name.find_last_not_of("0123456789");
-  if (last != std::string_view::npos && last > 0 && name[last] == '_') return name.substr(0, last);
-  return name;
-}
 
 class InstanceReader {
  public:
@@ -91,7 +85,7 @@ class InstanceReader {
       op.device_ns = node.field("time_ns").integer(0, kMaxValue);
       Hasher key;
       Hasher shape;
-      key.add(kind_of(op.name)).add(phase);
+      key.add(op_kind(op.name)).add(phase);
       const JsonNode inputs = node.field("inputs");
       for (size_t k = 0; k < inputs.size(); ++k) {
         const StorageId s = tensor(inputs.at(k));

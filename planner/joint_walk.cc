@@ -162,7 +162,7 @@ void JointWalk::sweep(const SimulationOptions& options, SimulationResult& result
     record(workspaces + static_cast<int32_t>(step), -op.workspace_bytes);
     const int64_t top = rounded + op.workspace_bytes;
     result.peak_rounded_bytes = std::max(result.peak_rounded_bytes, top);
-    if (top > level) result.excess_bytes += top - level;
+    if (top > level) add_saturated(result.excess_bytes, top - level);
     for (int32_t i = dying_[step]; i != kNone; i = instances_[at(i)].next) {
       const TraceStorage& storage = trace.storages[at(instances_[at(i)].storage)];
       requested -= storage.bytes;

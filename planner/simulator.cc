@@ -269,7 +269,7 @@ class Walk {
       if constexpr (kRecord) peak_record_ = result_.memory_events.size();
     }
     if (top.rounded > result_.peak_rounded_bytes) result_.peak_rounded_bytes = top.rounded;
-    if (top.rounded > level_) result_.excess_bytes += top.rounded - level_;
+    if (top.rounded > level_) add_saturated(result_.excess_bytes, top.rounded - level_);
   }
 
   void allocate(StorageId s, int32_t& block) {

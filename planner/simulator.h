@@ -63,6 +63,11 @@ struct SimulationResult {
   std::vector<SimulatedMemoryEvent> memory_events;  // residents first, as allocs
 };
 
+// Adds to a sum that orders plans and may be too large to hold: it stays at the largest value then.
+inline void add_saturated(int64_t& sum, int64_t bytes) {
+  sum = sum > INT64_MAX - bytes ? INT64_MAX : sum + bytes;
+}
+
 class JointGraph;
 class JointWalk;
 class Problem;

@@ -9,6 +9,13 @@ const std::vector<Strategy>& strategies() {
       {"keep_all", explore_keep_all},
       {"greedy", explore_greedy},
       {"lowtide", explore_lowtide, "single+peak=BYTES"},
+      {"knapsack", explore_knapsack, "flops"},
+      {"beam", explore_beam},
+      {"uniform", explore_uniform, "N"},
+      {"sqrt", explore_sqrt},
+      {"nested", explore_nested},
+      {"chain_dp", explore_chain_dp},
+      {"selective", explore_selective},
   };
   return all;
 }
@@ -21,7 +28,7 @@ void explore(std::string_view text, const Simulator& simulator, Archive& archive
   std::string known;
   for (const Strategy& strategy : strategies()) {
     std::string shown(strategy.name);
-    if (!strategy.argument.empty()) shown += ":" + std::string(strategy.argument);
+    if (!strategy.argument.empty()) shown += "[:" + std::string(strategy.argument) + "]";
     if (strategy.name == name) {
       if (colon != std::string_view::npos && (strategy.argument.empty() || argument.empty())) {
         throw InvalidInput("strategy \"" + std::string(text) + "\" is not known; use " + shown);

@@ -29,6 +29,13 @@ struct Strategy {
 void explore_keep_all(const Simulator& simulator, std::string_view argument, Archive& archive);
 void explore_lowtide(const Simulator& simulator, std::string_view argument, Archive& archive);
 void explore_greedy(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_knapsack(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_beam(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_uniform(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_sqrt(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_nested(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_chain_dp(const Simulator& simulator, std::string_view argument, Archive& archive);
+void explore_selective(const Simulator& simulator, std::string_view argument, Archive& archive);
 
 [[nodiscard]] const std::vector<Strategy>& strategies();
 // Runs the strategy that `text` names, "<name>" or "<name>:<argument>". Throws InvalidInput that

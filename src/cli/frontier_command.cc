@@ -1,13 +1,20 @@
-// lowtide frontier TRACE: what each budget costs, as a table and a small plot.
+// lowtide frontier TRACE: what each budget costs, as a table and a small plot, or how strategies
+// compare at a few budgets.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/comparison.h"
+#include "cli/frontier_chart.h"
 #include "cli/plot.h"
 #include "cli/text_table.h"
 #include "core/bytes.h"
+#include "core/error.h"
+#include "core/file_io.h"
+#include "planner/blocks.h"
 #include "planner/instance.h"
 #include "planner/planner.h"
 
@@ -19,7 +26,10 @@ using planner::FrontierPoint;
 struct Options {
   std::string trace;
   std::vector<std::string> strategies;
-  bool json = false, all = false;
+  std::string svg, html;
+  int budgets = 0;  // 0: one frontier of all strategies together
+  int64_t batch = 0;
+  bool json = false, all = false, mark_blocks = false;
 };
 
 // At most `most` points, evenly spread over the peaks, both ends included.
@@ -92,15 +102,53 @@ void print_text(const Trace& trace, const std::vector<FrontierPoint>& points, bo
   }
 }
 
-void run(const Options& options) {
-  planner::PlannerOptions planning;
-  if (!options.strategies.empty()) planning.strategies = options.strategies;
-  const Trace trace = planner::read_problem(options.trace);
+void draw(const Options& options, const Trace& trace, const std::vector<ChartLine>& lines) {
+  if (!options.svg.empty()) write_whole_file(options.svg, frontier_svg(trace, lines));
+  if (!options.html.empty()) write_whole_file(options.html, frontier_html(trace, lines));
+}
+
+void run_together(const Options& options, const Trace& trace,
+                  const planner::PlannerOptions& planning) {
   const planner::Frontier frontier = planner::build_frontier(trace, planning);
+  draw(options, trace, {{"frontier", &frontier.points()}});
   if (options.json) {
     print_json(trace, frontier.points());
   } else {
     print_text(trace, frontier.points(), options.all);
+  }
+}
+
+void run_compared(const Options& options, const Trace& trace,
+                  const planner::PlannerOptions& planning) {
+  const Comparison comparison = compare(trace, planning, options.budgets);
+  std::vector<ChartLine> lines;
+  for (const StrategyResult& strategy : comparison.strategies) {
+    if (strategy.frontier) lines.push_back({strategy.name, &strategy.frontier->points()});
+  }
+  draw(options, trace, lines);
+  if (options.json) {
+    std::cout << comparison_json(trace, comparison, options.batch);
+  } else {
+    print_comparison(std::cout, trace, comparison, options.batch);
+  }
+}
+
+void run(const Options& options) {
+  planner::PlannerOptions planning;
+  if (!options.strategies.empty()) planning.strategies = options.strategies;
+  Trace trace = planner::read_problem(options.trace);
+  if (options.mark_blocks) {
+    trace.blocks = planner::find_blocks(trace);
+    if (trace.blocks.empty()) {
+      throw InvalidInput("--mark-blocks: the forward of '" + options.trace +
+                         "' does not repeat itself. Fix: leave the flag out, or mark blocks by "
+                         "hand (field \"blocks\" of the trace file)");
+    }
+  }
+  if (options.budgets > 0) {
+    run_compared(options, trace, planning);
+  } else {
+    run_together(options, trace, planning);
   }
 }
 
@@ -110,10 +158,21 @@ void add_frontier(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("frontier", "What each budget costs, from a trace");
   verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
-  verb->add_option("--strategies", options->strategies, "names, separated by commas")
+  verb->add_option("--strategies", options->strategies,
+                   "names, separated by commas; with --budgets also \"all\"")
       ->delimiter(',');
+  verb->add_option("--budgets", options->budgets,
+                   "compare the strategies with each other at so many budgets")
+      ->check(CLI::Range(1, 1000));
+  verb->add_option("--batch", options->batch, "samples in a step: speed as samples/s")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--mark-blocks", options->mark_blocks,
+                 "find the model's repeating blocks, which uniform, sqrt, nested, chain_dp and "
+                 "selective need");
+  verb->add_option("--svg", options->svg, "draw the frontiers into this file");
+  verb->add_option("--html", options->html, "the drawing and all plans as a page");
   verb->add_flag("--all", options->all, "print every plan, not a selection");
-  verb->add_flag("--json", options->json, "print every plan as JSON");
+  verb->add_flag("--json", options->json, "print every plan, or the comparison, as JSON");
   verb->callback([options] { run(*options); });
 }
 

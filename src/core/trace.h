@@ -61,6 +61,7 @@ struct TraceOp {
   int64_t iqr_ns = 0;           // interquartile range of the samples
   int64_t replay_ns = 0;        // median of its recomputations; 0 = never recomputed yet
   int64_t workspace_bytes = 0;  // peak of allocations freed inside the op (requested bytes)
+  int64_t flops = 0;            // of products, convolutions and attention; 0 for all else
   uint64_t key = 0;             // structure hash: name, dtypes, flags, producer keys (no sizes)
   uint64_t shape_key = 0;       // hash of sizes and integer arguments
   OpFlags flags = {};
@@ -111,6 +112,13 @@ struct TraceEvent {
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
+// Ops [begin, end) of the forward that make up one of the model's repeating parts.
+struct TraceBlock {
+  OpId begin = kNone;
+  OpId end = kNone;
+  friend bool operator==(const TraceBlock&, const TraceBlock&) = default;
+};
+
 // What the simulated step follows.
 //  eager  the events: what the program allocated and freed, op by op
 //  joint  the ops: a compiled joint graph, where a planner writes the program anew for every plan.
@@ -152,8 +160,9 @@ struct Trace {
   std::vector<TraceStorage> storages;
   std::vector<TraceSave> saves;
   std::vector<TraceEvent> events;
-  int64_t step_ns = 0;        // plain step, same clock as the ops
-  int64_t outside_bytes = 0;  // device memory the allocator does not hand out
+  std::vector<TraceBlock> blocks;  // in order; empty: not marked
+  int64_t step_ns = 0;             // plain step, same clock as the ops
+  int64_t outside_bytes = 0;       // device memory the allocator does not hand out
   TracePeaks peaks;
   TraceQuality quality;
 

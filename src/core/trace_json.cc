@@ -77,6 +77,7 @@ Json op_json(const TraceOp& op) {
           {"iqr_ns", op.iqr_ns},
           {"replay_ns", op.replay_ns},
           {"workspace_bytes", op.workspace_bytes},
+          {"flops", op.flops},
           {"key", fingerprint_text(op.key)},
           {"shape_key", fingerprint_text(op.shape_key)},
           {"flags", std::move(flags)},
@@ -167,6 +168,7 @@ TraceOp read_op(const JsonNode& node) {
   op.iqr_ns = node.field("iqr_ns").integer();
   op.replay_ns = node.field("replay_ns").integer();
   op.workspace_bytes = node.field("workspace_bytes").integer();
+  if (node.has("flops")) op.flops = node.field("flops").integer();
   op.key = node.field("key").hash();
   op.shape_key = node.field("shape_key").hash();
   op.flags = read_flags(node.field("flags"));
@@ -207,6 +209,10 @@ TraceEvent read_event(const JsonNode& node) {
   return {node.at(0).one_of<EventKind>(kEventKinds), node.at(1).integer32()};
 }
 
+TraceBlock read_block(const JsonNode& node) {
+  return {node.at(0).integer32(), node.at(1).integer32()};
+}
+
 template <typename T, typename Read>
 void read_list(const JsonNode& node, std::vector<T>& list, Read read) {
   list.reserve(node.size());
@@ -228,6 +234,7 @@ Trace read_root(const JsonDocument& document) {
   read_list(root.field("storages"), trace.storages, read_storage);
   read_list(root.field("saves"), trace.saves, read_save);
   read_list(root.field("events"), trace.events, read_event);
+  if (root.has("blocks")) read_list(root.field("blocks"), trace.blocks, read_block);
   try {
     trace.validate();
   } catch (const FileError& error) {
@@ -265,6 +272,11 @@ std::string trace_to_json(const Trace& trace) {
   for (const TraceEvent& event : trace.events) {
     writer.entry("[\"" + std::string(to_string(event.kind)) + "\"," + std::to_string(event.id) +
                  "]");
+  }
+  writer.end_list();
+  writer.begin_list("blocks", 8);
+  for (const TraceBlock& block : trace.blocks) {
+    writer.entry("[" + std::to_string(block.begin) + "," + std::to_string(block.end) + "]");
   }
   writer.end_list();
   return std::move(writer).finish();

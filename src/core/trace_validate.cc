@@ -37,6 +37,7 @@ class Validator {
     for (size_t i = 0; i < trace_.storages.size(); ++i) check_recipe(i);
     check_saves();
     check_events();
+    check_blocks();
     if (trace_.execution == Execution::joint) check_joint();
   }
 
@@ -99,6 +100,7 @@ class Validator {
     check(op.samples >= 0, "ops", i, "samples is negative");
     check(op.workspace_bytes >= 0 && op.workspace_bytes <= kMaxSum, "ops", i,
           "workspace_bytes is negative or above 2^56");
+    check(op.flops >= 0, "ops", i, "flops is negative");
     check(op.host_ns <= kMaxSum && op.device_ns <= kMaxSum && op.iqr_ns <= kMaxSum &&
               op.replay_ns <= kMaxSum &&
               op.host_ns + op.device_ns + op.replay_ns <= kMaxSum - total_ns_,
@@ -211,6 +213,21 @@ class Validator {
       check(saves_[i].packed, "saves", i, "is never packed");
       check(saves_[i].unpacked == (trace_.saves[i].first_unpack != kNone), "saves", i,
             "its unpack events and first_unpack contradict each other");
+    }
+  }
+
+  void check_blocks() const {
+    OpId previous_end = 0;
+    for (size_t i = 0; i < trace_.blocks.size(); ++i) {
+      const TraceBlock& block = trace_.blocks[i];
+      check(block.begin >= previous_end, "blocks", i, "does not lie behind the one before");
+      check(block.end > block.begin && static_cast<size_t>(block.end) <= trace_.ops.size(),
+            "blocks", i, "is empty or ends behind the last op");
+      for (OpId o = block.begin; o < block.end; ++o) {
+        check(trace_.ops[static_cast<size_t>(o)].phase == Phase::forward, "blocks", i,
+              "holds an op that is not of the forward");
+      }
+      previous_end = block.end;
     }
   }
 

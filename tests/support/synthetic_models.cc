@@ -334,6 +334,65 @@ std::vector<StorageId> gpt_block_inputs(const Trace& trace) {
   return inputs;
 }
 
+Trace llama_trace(const LlamaShape& shape) {
+  Tape tape("llama");
+  const auto bytes = [&](int64_t columns) { return shape.tokens * columns * 4; };
+  const auto linear = [&](int x, int64_t in, int64_t out) {
+    return tape.node1({.name = "mm",
+                       .ns = shape.tokens * in * out / 16000 + 1,
+                       .inputs = {x, tape.parameter(in * out * 4)},
+                       .creates = {bytes(out)},
+                       .saved_inputs = {x}});
+  };
+  const auto rms_norm = [&](int x) {
+    return tape.node1({.name = "rms_norm",
+                       .ns = bytes(shape.width) / 4000 + 1,
+                       .inputs = {x, tape.parameter(shape.width * 4)},
+                       .creates = {bytes(shape.width), shape.tokens * 4},
+                       .saved_inputs = {x},
+                       .saved_outputs = {1}});
+  };
+  const auto pointwise = [&](const char* name, std::vector<int> inputs, int64_t columns,
+                             std::vector<int> saved) {
+    return tape.node1({.name = name,
+                       .ns = bytes(columns) / 8000 + 1,
+                       .inputs = std::move(inputs),
+                       .creates = {bytes(columns)},
+                       .saved_inputs = std::move(saved)});
+  };
+  int x = tape.node1({.name = "embedding",
+                      .ns = bytes(shape.width) / 8000 + 1,
+                      .inputs = {tape.parameter(shape.vocabulary * shape.width * 4)},
+                      .creates = {bytes(shape.width)}});
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    const int normed = rms_norm(x);
+    const int q = linear(normed, shape.width, shape.width);
+    const int k = linear(normed, shape.width, shape.width);
+    const int v = linear(normed, shape.width, shape.width);
+    const int attended = tape.node1({.name = "scaled_dot_product_attention",
+                                     .ns = shape.tokens * shape.tokens * shape.width / 8000 + 1,
+                                     .inputs = {q, k, v},
+                                     .creates = {bytes(shape.width), shape.tokens * 4},
+                                     .saved_inputs = {q, k, v},
+                                     .saved_outputs = {0, 1}});
+    x = pointwise("add", {x, linear(attended, shape.width, shape.width)}, shape.width, {});
+    const int normed_again = rms_norm(x);
+    const int gate = linear(normed_again, shape.width, shape.hidden);
+    const int up = linear(normed_again, shape.width, shape.hidden);
+    const int opened = pointwise("silu", {gate}, shape.hidden, {gate});
+    const int gated = pointwise("mul", {opened, up}, shape.hidden, {opened, up});
+    x = pointwise("add", {x, linear(gated, shape.hidden, shape.width)}, shape.width, {});
+  }
+  const int logits = linear(rms_norm(x), shape.width, shape.vocabulary);
+  const int log_probabilities = tape.node1({.name = "log_softmax",
+                                            .ns = bytes(shape.vocabulary) / 3000 + 1,
+                                            .inputs = {logits},
+                                            .creates = {bytes(shape.vocabulary)},
+                                            .saved_outputs = {0}});
+  tape.node1({.name = "nll_loss", .ns = 200, .inputs = {log_probabilities}, .creates = {4}});
+  return tape.finish(true);
+}
+
 Trace chain_trace(int length, int64_t bytes, int64_t ns) {
   Tape tape("chain");
   int y = tape.parameter(bytes);

@@ -78,6 +78,18 @@ struct GptShape {
 // The residual stream at each block's input, in order: what hand-written recomputation keeps.
 [[nodiscard]] std::vector<StorageId> gpt_block_inputs(const Trace& trace);
 
+struct LlamaShape {
+  int layers = 6;
+  int64_t tokens = 512;
+  int64_t width = 64;
+  int64_t hidden = 172;
+  int64_t vocabulary = 256;
+};
+
+// A Llama-like step in fp32: RMS norms, three projections, fused attention, a gated MLP whose wide
+// values are all saved.
+[[nodiscard]] Trace llama_trace(const LlamaShape& shape = {});
+
 // y[i] = f(y[i-1]); every y is saved for its reader and unpacked in reverse order.
 [[nodiscard]] Trace chain_trace(int length, int64_t bytes = 1000, int64_t ns = 100);
 // Encoder and decoder with long skips; the widest tensors are at both ends.

@@ -36,7 +36,9 @@ BlockChain::BlockChain(const Simulator& simulator, std::string_view strategy) {
     Stage stage;
     stage.ops = {begin, end};
     stage.marked = marked;
-    for (OpId o = begin; o < end; ++o) stage.forward_ns += trace.ops[at(o)].time_ns();
+    for (OpId o = begin; o < end; ++o) {
+      if (trace.ops[at(o)].phase == Phase::forward) stage.forward_ns += trace.ops[at(o)].time_ns();
+    }
     if (marked) marked_.push_back(stages_.size());
     stages_.push_back(std::move(stage));
   };
@@ -69,6 +71,7 @@ void BlockChain::find_inputs(const Simulator& simulator) {
     Stage& stage = stages_[i];
     std::vector<StorageId> pending;
     const auto reach = [&](const TraceOp& op) {
+      if (op.phase != Phase::forward) return;
       for (const StorageRef& ref : op.inputs) {
         const OpId creator = creator_of(trace, ref.storage);
         if (creator == kNone || creator >= stage.ops.begin) continue;

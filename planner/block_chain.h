@@ -22,7 +22,7 @@
 namespace lowtide::planner {
 
 struct Stage {
-  TraceBlock ops;  // of the forward
+  TraceBlock ops;  // of the forward; where a step has several, others may lie in between
   bool marked = false;
   std::vector<StorageId> interior;  // candidates that its ops create, ascending
   std::vector<StorageId> inputs;    // candidates of earlier stages that stand for what it reads

@@ -75,7 +75,7 @@ class PeriodFinder {
       // Ops of other phases in between (a second forward after a backward) are in no block.
       if (at(to - from) == best.period) blocks_.push_back({from, to});
     }
-    const size_t others = std::max<size_t>(ops_.size() / 10, 6);
+    const size_t others = std::max<size_t>(ops_.size() / 8, 6);
     if (first - begin >= others) search(begin, first, others);
     if (end - next >= others) search(next, end, others);
   }

@@ -35,6 +35,10 @@ class ChainProgram {
     int64_t total = 0;
     for (const Stage& stage : stages_) total += stage.interior_bytes;
     slot_bytes_ = std::max<int64_t>(1, (total + slots_ - 1) / slots_);
+    // Rounded up stage by stage, all of the chain takes a few more.
+    const int slots = slots_;
+    slots_ = 0;
+    for (const Stage& stage : stages_) slots_ += std::min(in_slots(stage.interior_bytes), slots);
     best_.resize(static_cast<size_t>(n * n * (slots_ + 1)), kInfeasible);
     choice_.resize(best_.size(), kNoChoice);
     for (int length = 1; length <= n; ++length) {
@@ -51,6 +55,7 @@ class ChainProgram {
   }
 
  private:
+  static constexpr int kMany = 1 << 20;  // slots: more than there ever are
   static constexpr int16_t kNoChoice = -2;
   static constexpr int16_t kKeepAll = -1;  // else the stage to checkpoint
 
@@ -61,7 +66,7 @@ class ChainProgram {
            static_cast<size_t>(m);
   }
   [[nodiscard]] int in_slots(int64_t bytes) const {
-    return static_cast<int>(std::min<int64_t>((bytes + slot_bytes_ - 1) / slot_bytes_, slots_ + 1));
+    return static_cast<int>(std::min<int64_t>((bytes + slot_bytes_ - 1) / slot_bytes_, kMany));
   }
 
   void fill(int s, int t) {

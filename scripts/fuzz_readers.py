@@ -27,6 +27,7 @@ BUILD = ROOT / "build" / "fuzz"
 READERS = {
     "trace": ["src/core/trace_json.cc", "src/core/trace_validate.cc", "src/core/json_reader.cc"],
     "plan": ["src/core/plan_json.cc", "src/core/plan.cc"],
+    "instance": ["planner/instance.cc"],
 }
 LEAST_COVERAGE = 90.0  # per cent of lines
 PLANTED_SECONDS = 60  # of one core

@@ -95,8 +95,8 @@ Comparison compare(const Trace& trace, const planner::PlannerOptions& options, i
 void print_comparison(std::ostream& out, const Trace& trace, const Comparison& comparison,
                       int64_t batch) {
   out << printable(trace.settings.name) << ": step " << format_duration(trace.step_ns)
-      << " and peak " << format_bytes(trace.peaks.reserved_bytes)
-      << " with everything kept; predicted, extra time over that\n\n";
+      << " with everything kept. Predicted; a strategy without a row has no plan for the "
+         "budget.\n\n";
   TextTable table({"budget", "peak", "step", "extra time", batch > 0 ? "samples/s" : "steps/s",
                    "gap to bound", "strategy"},
                   true);
@@ -110,13 +110,9 @@ void print_comparison(std::ostream& out, const Trace& trace, const Comparison& c
     bool first = true;
     for (const size_t s : order) {
       const StrategyResult& strategy = comparison.strategies[s];
-      if (!strategy.refusal.empty()) continue;
+      if (!row[s]) continue;
       const std::string budget = first ? format_bytes(comparison.budgets[b]) : "";
       first = false;
-      if (!row[s]) {
-        table.add({budget, "-", "-", "-", "-", "-", strategy.name});
-        continue;
-      }
       const Predicted& p = row[s]->predicted;
       const Bound& bound = row[s]->bound;
       table.add({budget, format_bytes(p.peak_reserved_bytes), format_duration(p.step_ns),

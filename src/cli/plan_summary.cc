@@ -6,6 +6,7 @@
 #include "cli/text_table.h"
 #include "cli/trace_facts.h"
 #include "core/bytes.h"
+#include "planner/simulator.h"
 
 namespace lowtide::cli {
 namespace {
@@ -40,11 +41,19 @@ void print_dropped(std::ostream& out, const Plan& plan, const Trace& trace) {
   for (const Decision& d : dropped) bytes += trace.storages[static_cast<size_t>(d.storage)].bytes;
   out << "\ndropped: " << dropped.size() << " storages, " << format_bytes(bytes) << '\n';
   if (dropped.empty()) return;
-  TextTable table({"storage", "size", "recipe", "after recompute", "what it is"}, true);
+  const planner::Simulator simulator(trace);
+  planner::DecisionTable decisions(trace, plan.decisions);
+  const int64_t peak = simulator.simulate(decisions).peak_rounded_bytes;
+  TextTable table({"storage", "size", "recipe", "peak if kept", "after recompute", "what it is"},
+                  true);
   for (size_t i = 0; i < std::min(kRows, dropped.size()); ++i) {
     const StorageId id = dropped[i].storage;
+    Action& action = decisions.action[static_cast<size_t>(id)];
+    action = Action::save;
+    const int64_t gain = simulator.simulate(decisions).peak_rounded_bytes - peak;
+    action = dropped[i].action;
     table.add({std::to_string(id), format_bytes(trace.storages[static_cast<size_t>(id)].bytes),
-               format_duration(recipe_ns(trace, id)),
+               format_duration(recipe_ns(trace, id)), (gain < 0 ? "" : "+") + format_bytes(gain),
                dropped[i].keep_after_recompute ? "kept" : "freed", origin_of(trace, id)});
   }
   table.print(out);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "runtime/op_flops.h"
 #include "runtime/rescue.h"
 #include "runtime/saved_holder.h"
 
@@ -309,6 +310,7 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
       if (runtime.log != nullptr) {
         runtime.poll_releases();
         frame.log_op = runtime.log->begin_op(info, frame.phase, hash_of_sizes(arguments));
+        runtime.log->op(frame.log_op).flops = flops_of(info, arguments);
         add_logged_inputs(frame, arguments);
       }
       if (record) {

@@ -31,6 +31,7 @@ struct LoggedOp {
   uint64_t key = 0;
   uint64_t shape_key = 0;
   uint64_t sizes = 0;
+  int64_t flops = 0;
   bool wrapper = false;  // only contains other ops: left out of the trace
   bool done = false;
   std::vector<StorageRef> inputs;

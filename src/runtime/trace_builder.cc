@@ -38,6 +38,7 @@ void TraceBuilder::map_ops() {
     op.phase = logged.phase;
     op.key = logged.key;
     op.shape_key = logged.shape_key;
+    op.flops = logged.flops;
     op.flags.random = logged.info->random;
     op.flags.mutates = logged.info->writes != 0;
     op.flags.opaque = !logged.info->replayable;

@@ -48,7 +48,7 @@ TEST(Field, F49AnOverfullPlanIsCaught) {
   const Trace trace = testing::chain_trace(4, 1 << 20);
   const Frontier frontier = by_knapsack(trace);
   Plan plan = make_plan(trace, frontier, trace.peaks.rounded_bytes);
-  plan.budget_bytes = frontier.smallest_peak_bytes();
+  plan.budget_bytes = plan.predicted.peak_reserved_bytes - 1;
   EXPECT_EQ(check_plan(trace, plan).verdict, Verdict::over_budget);
 }
 

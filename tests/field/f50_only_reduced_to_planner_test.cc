@@ -17,8 +17,8 @@ TEST(Field, F50BudgetBelowTheFloorIsRefusedWithOneThatWorks) {
   const StorageId weight = b.resident(kParameters);
   StorageId x = b.op1({.reads = {weight}, .creates = {kLargestOp / 2}});
   const SaveId save = b.pack(x);
-  b.release(x);
   b.free(b.op1({.reads = {x, weight}, .creates = {16}, .temporaries = {kLargestOp / 2}}));
+  b.release(x);
   b.unpack(save);
   b.free(b.op1({.reads = {x}, .creates = {16}, .phase = Phase::backward}));
   b.release(x);

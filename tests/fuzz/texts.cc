@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "core/trace_file.h"
+#include "support/synthetic_instance.h"
 #include "unit/core/random_values.h"
 
 namespace lowtide::fuzz {
@@ -48,9 +49,15 @@ std::string other_number(Random& random, const std::string& digits) {
 
 std::string valid_text(Random& random) {
   const uint64_t value = random() % 50;
-  return random() % 2 == 0
-             ? plan_to_json(test::random_plan(value))
-             : trace_to_json(test::random_trace(value, 1 + static_cast<int>(random() % 3)));
+  const int ops = 1 + static_cast<int>(random() % 3);
+  switch (random() % 3) {
+    case 0:
+      return plan_to_json(test::random_plan(value));
+    case 1:
+      return testing::random_instance(value, ops);
+    default:
+      return trace_to_json(test::random_trace(value, ops));
+  }
 }
 
 void change(Random& random, std::string& text) {

@@ -74,6 +74,68 @@ TEST_F(CliTest, FrontierTextHasATableAndAPlot) {
   }
 }
 
+TEST_F(CliTest, ComparisonHasARowForEachStrategyAndBudget) {
+  const Outcome outcome =
+      run("frontier t.json --strategies keep_all,greedy,knapsack --budgets 4 --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const nlohmann::json json = outcome.json();
+  ASSERT_EQ(json["strategies"].size(), 3U);
+  ASSERT_EQ(json["budgets"].size(), 4U);
+  int64_t previous = INT64_MAX;
+  for (const auto& row : json["budgets"]) {
+    EXPECT_LT(row["budget_bytes"], previous);
+    previous = row["budget_bytes"];
+    ASSERT_FALSE(row["plans"].empty());
+    for (const auto& plan : row["plans"]) {
+      EXPECT_LE(plan["peak_reserved_bytes"], row["budget_bytes"]);
+      EXPECT_GT(plan["steps_per_second"], 0);
+    }
+  }
+  // The last budget is the one that only the strategy that reaches furthest can hold.
+  EXPECT_EQ(json["budgets"][0]["plans"].size(), 3U);
+  EXPECT_LT(json["budgets"][3]["plans"].size(), 3U);
+}
+
+TEST_F(CliTest, ComparisonOfAllSaysWhichStrategiesDoNotApply) {
+  const Outcome plain = run("frontier t.json --strategies all --budgets 3 --batch 16");
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  for (const char* part : {"samples/s", "planning CPU", "chain_dp: strategy", "blocks are marked",
+                           "knapsack:flops: strategy", "beam"}) {
+    EXPECT_NE(plain.out.find(part), std::string::npos) << part << "\n" << plain.out;
+  }
+  const Outcome marked = run("frontier t.json --strategies all --budgets 3 --mark-blocks");
+  EXPECT_EQ(marked.out.find("blocks are marked"), std::string::npos) << marked.out;
+  EXPECT_NE(marked.out.find("chain_dp"), std::string::npos);
+  // One that is asked for by name has to apply.
+  expect_error(run("frontier t.json --strategies sqrt --budgets 3"), 2, "blocks are marked");
+  expect_error(run("frontier t.json --strategies greedy --budgets 0"), 2, "--budgets");
+}
+
+TEST_F(CliTest, BlocksThatCannotBeFoundAreSaid) {
+  write("u.json", testing::unet_trace(2));
+  expect_error(run("frontier u.json --mark-blocks"), 2, "does not repeat itself");
+}
+
+TEST_F(CliTest, FrontiersAreDrawn) {
+  Trace hostile = trace_;
+  hostile.settings.name = "<b>&\"";
+  write("h.json", hostile);
+  const std::string drawn = "frontier h.json --strategies keep_all,greedy --budgets 3 ";
+  ASSERT_EQ(run(drawn + "--svg a.svg --html a.html").exit_code, 0);
+  const std::string svg = text("a.svg");
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
+  EXPECT_NE(svg.find("&lt;b&gt;&amp;&quot;"), std::string::npos);
+  EXPECT_EQ(svg.find("<b>"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  for (const char* line : {"<title>keep_all</title>", "<title>greedy</title>"}) {
+    EXPECT_NE(svg.find(line), std::string::npos) << line;
+  }
+  const std::string html = text("a.html");
+  EXPECT_NE(html.find(svg), std::string::npos);
+  EXPECT_NE(html.find("</table>"), std::string::npos);
+  expect_error(run("frontier t.json --svg none/a.svg"), 2, "none");
+}
+
 TEST_F(CliTest, FrontierOfOneStrategyIsThatStrategy) {
   const Outcome outcome = run("frontier t.json --strategies keep_all --json");
   ASSERT_EQ(outcome.json()["points"].size(), 1U);

@@ -145,7 +145,9 @@ TEST(BadInput, EmptyAndTinyGraphsArePlanned) {
     const int64_t smallest = frontier.smallest_peak_bytes();
     EXPECT_EQ(smallest, trace.peaks.rounded_bytes);
     EXPECT_TRUE(check_plan(trace, make_plan(trace, frontier, smallest)));
-    if (smallest > 0) EXPECT_THROW((void)make_plan(trace, frontier, 0), OutOfBudget);
+    if (smallest > 0) {
+      EXPECT_THROW((void)make_plan(trace, frontier, 0), OutOfBudget);
+    }
   }
   const Trace nothing;
   EXPECT_EQ(make_plan(nothing, build_frontier(nothing), 0).predicted.peak_reserved_bytes, 0);

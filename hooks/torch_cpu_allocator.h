@@ -24,6 +24,9 @@ class TorchCpuAllocator {
   [[nodiscard]] static bool installed() noexcept;
   // Extra text for the out-of-memory error ("largest holders: ..."); called on the failing thread.
   static void set_account(std::function<std::string()> account);
+  // Asked, on the failing thread and without locks, for each allocation that cannot be met; true =
+  // try again. REQUIRES: it returns true only after it has changed something (the limit).
+  static void set_last_resort(std::function<bool(size_t bytes)> last_resort);
 };
 
 }  // namespace lowtide::hooks

@@ -5,6 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+#include <vector>
+
 namespace lowtide::cli {
 
 enum ExitCode : int {
@@ -12,12 +15,16 @@ enum ExitCode : int {
   kCheckFailed = 1,
   kBadInput = 2,      // wrong option, value or file
   kOutOfBudget = 3,   // the budget cannot be met
-  kInternalError = 4  // a fault in Lowtide
+  kInternalError = 4,  // a fault in Lowtide
+  kNotExecutable = 126,  // run: the program cannot be started, as shells say it
+  kNotFound = 127
 };
 
 void add_plan(CLI::App& app);
 void add_frontier(CLI::App& app);
 void add_check(CLI::App& app, int& exit_code);
 void add_show(CLI::App& app);
+// `command`: the program and its arguments, what follows `--`.
+void add_run(CLI::App& app, std::vector<std::string> command, int& exit_code);
 
 }  // namespace lowtide::cli

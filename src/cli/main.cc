@@ -1,6 +1,7 @@
 // `lowtide`: plans, frontiers, checks and summaries from trace and plan files. Needs no torch.
 #include <algorithm>
 #include <iostream>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
@@ -30,22 +31,35 @@ int fail_over_budget(const OutOfBudget& error) {
   return fail(message, kOutOfBudget);
 }
 
+// Takes off what follows `--` of `lowtide run`: words of another program, which no option of ours may
+// be found in.
+std::vector<std::string> take_command(int& argc, char** argv) {
+  char** const end = argv + argc;
+  char** const mark = std::find(argv, end, std::string_view("--"));
+  if (argc < 2 || std::string_view(argv[1]) != "run" || mark == end) return {};
+  argc = static_cast<int>(mark - argv);
+  return {mark + 1, end};
+}
+
 int run(int argc, char** argv) {
   int exit_code = kOk;
-  CLI::App app("Lowtide: training under an absolute memory budget. Works on trace and plan files.",
+  std::vector<std::string> command = take_command(argc, argv);
+  CLI::App app("Lowtide: training under an absolute memory budget. Runs programs, works on trace and plan files.",
                "lowtide");
   app.set_version_flag("--version", "lowtide " + std::string(kVersion));
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 check failed, 2 bad input, 3 budget cannot be met.");
+  app.footer(
+      "Exit codes: 0 done, 1 check failed, 2 bad input, 3 budget cannot be met; run: the program's.");
   add_plan(app);
   add_frontier(app);
   add_check(app, exit_code);
   add_show(app);
+  add_run(app, std::move(command), exit_code);
   // CLI11 alone would only say that a verb is missing.
   const std::vector<CLI::App*> verbs = app.get_subcommands([](CLI::App*) { return true; });
   const auto is_named = [&](const CLI::App* verb) { return verb->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(verbs.begin(), verbs.end(), is_named)) {
-    return fail("unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check or show",
+    return fail("unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check, show or run",
                 kBadInput);
   }
   try {

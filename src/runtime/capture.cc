@@ -286,6 +286,9 @@ void follow_plan(OpFrame& frame) {
                        frame.info->name +
                        " (or feeds it differently). Fix: drop --plan to measure this program, or "
                        "give the plan made from it";
+    if (runtime.on_mismatch) {
+      runtime.on_mismatch(run.strict_error);
+    }
     throw Mismatch(run.strict_error);
   }
 }
@@ -575,6 +578,11 @@ void CaptureCore::abort(OpFrame& frame) noexcept {
     frame.tape->discard(frame.record);
     frame.record = nullptr;
   }
+}
+
+void CaptureCore::abandon(OpFrame& frame) noexcept {
+  abort(frame);
+  frame.tape.reset();
 }
 
 }  // namespace lowtide::runtime

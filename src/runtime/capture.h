@@ -53,6 +53,8 @@ class CaptureCore {
                     c10::ArrayRef<c10::IValue> arguments);
   static void end(OpFrame& frame, c10::ArrayRef<c10::IValue> results);
   static void abort(OpFrame& frame) noexcept;
+  // The step that the open op began in ends before the op does: nothing is recorded of it.
+  static void abandon(OpFrame& frame) noexcept;
   // The open op contains another captured op: where those did all of it, only they are recorded.
   static void becomes_wrapper(OpFrame& frame);
 
@@ -72,6 +74,8 @@ class FrontEnd {
   [[nodiscard]] virtual bool on_this_thread() const = 0;
   // Are the ops of a saved tensor's creation still open when autograd saves it?
   [[nodiscard]] virtual OpFrame* open_frame() const { return nullptr; }
+  // The next step begins while ops of this thread are open.
+  virtual void abandon_open_frames() {}
 };
 
 // `wanted`: LOWTIDE_FRONT_END=dispatch_key|record_function, else dispatch_key when the key is free.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/saved_holder.h"
+#include "runtime/step_watcher.h"
 
 namespace lowtide::runtime {
 namespace {
@@ -21,9 +22,15 @@ thread_local int no_holders = 0;
 class Engine : public torch::autograd::Engine {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (no_holders > 0) {
+      return nullptr;
+    }
+    StepWatcher* const watcher = StepWatcher::current();
+    if (watcher != nullptr && !watcher->before_save()) {
+      return nullptr;
+    }
     const std::shared_ptr<Runtime>& runtime = served_runtime();
-    if (runtime == nullptr || !runtime->in_step || no_holders > 0 ||
-        !served_front_end->on_this_thread()) {
+    if (runtime == nullptr || !runtime->in_step || !served_front_end->on_this_thread()) {
       return nullptr;
     }
     return std::make_unique<SavedHolder>(runtime, served_front_end->open_frame());
@@ -33,17 +40,27 @@ class Engine : public torch::autograd::Engine {
                                          const torch::autograd::variable_list& inputs,
                                          bool keep_graph, bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
-    const std::shared_ptr<Runtime> runtime = served_runtime();
+    StepWatcher* const watcher = StepWatcher::current();
+    const bool watched = watcher == nullptr || watcher->owns_backward();
+    const std::shared_ptr<Runtime> runtime = watched ? served_runtime() : nullptr;
     if (runtime == nullptr || !runtime->in_step) {
       return torch::autograd::Engine::execute(roots, inputs, keep_graph, create_graph,
                                               accumulate_grad, outputs);
     }
     struct BackwardScope {
-      explicit BackwardScope(Runtime& r) : runtime(r) { runtime.enter_backward(); }
-      ~BackwardScope() { runtime.leave_backward(); }
+      BackwardScope(Runtime& r, StepWatcher* w) : runtime(r), watcher(w) {
+        runtime.enter_backward();
+      }
+      ~BackwardScope() {
+        runtime.leave_backward();
+        if (watcher != nullptr && runtime.backward_depth == 0) {
+          watcher->after_backward();
+        }
+      }
       Runtime& runtime;
+      StepWatcher* watcher;
     };
-    const BackwardScope scope(*runtime);
+    const BackwardScope scope(*runtime, watcher);
     return torch::autograd::Engine::execute(roots, inputs, keep_graph, create_graph,
                                             accumulate_grad, outputs);
   }
@@ -61,10 +78,12 @@ torch::autograd::Engine& torch_engine() { return torch::autograd::Engine::get_ba
 NoHolders::NoHolders() { ++no_holders; }
 NoHolders::~NoHolders() { --no_holders; }
 
+void install_engine() { torch::autograd::set_default_engine_stub(&lowtide_engine); }
+
 EngineInstallation::EngineInstallation(std::shared_ptr<Runtime> runtime, FrontEnd& front_end) {
   served_runtime() = std::move(runtime);
   served_front_end = &front_end;
-  torch::autograd::set_default_engine_stub(&lowtide_engine);
+  install_engine();
 }
 
 EngineInstallation::~EngineInstallation() {

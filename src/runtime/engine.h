@@ -30,4 +30,7 @@ class EngineInstallation {
   EngineInstallation& operator=(const EngineInstallation&) = delete;
 };
 
+// Makes Lowtide's engine torch's default for a StepWatcher, before there is a session to serve.
+void install_engine();
+
 }  // namespace lowtide::runtime

@@ -10,13 +10,15 @@
 #include "core/error.h"
 #include "runtime/capture.h"
 #include "runtime/internal_guards.h"
+#include "runtime/step_watcher.h"
 
 namespace lowtide::runtime {
 namespace {
 
-bool graphs_outlive_the_step() {
+// Between steps: for the writes to what live graphs need, and for the op that begins the next step.
+bool must_stay_on_thread() {
   Runtime* runtime = Runtime::active();
-  return runtime != nullptr && runtime->has_holders();
+  return StepWatcher::current() != nullptr || (runtime != nullptr && runtime->has_holders());
 }
 
 // ---------------------------------------------------------------- dispatch key
@@ -38,6 +40,9 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
   Runtime* runtime = Runtime::active();
   const OpInfo& info = op_info_of(op);
+  if (StepWatcher* const watcher = StepWatcher::current(); watcher != nullptr && runtime != nullptr) {
+    watcher->before_op(info, torch::jit::last(*stack, info.arguments));
+  }
   if (runtime == nullptr || (!runtime->in_step && info.writes == 0)) {
     op.redispatchBoxed(below, stack);
     return;
@@ -69,7 +74,7 @@ class DispatchKeyFrontEnd : public FrontEnd {
     }
   }
   void enter_thread() override { include_key_on_this_thread(true); }
-  void leave_thread() override { include_key_on_this_thread(graphs_outlive_the_step()); }
+  void leave_thread() override { include_key_on_this_thread(must_stay_on_thread()); }
   [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::dispatch_key; }
   [[nodiscard]] bool on_this_thread() const override {
     return c10::impl::tls_is_dispatch_key_included(kCaptureKey);
@@ -111,6 +116,13 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
     return nullptr;
   }
   const OpInfo& info = op_info_of(*op);
+  const auto inputs = fn.inputs();
+  const size_t n = std::min<size_t>(info.arguments, inputs.size());
+  const auto arguments = inputs.slice(inputs.size() - n, n);
+  if (StepWatcher* const watcher = StepWatcher::current();
+      watcher != nullptr && open_frame_of_thread == nullptr) {
+    watcher->before_op(info, arguments);
+  }
   const bool only_watch = below_autograd || !runtime->in_step;
   if (only_watch && info.writes == 0) {
     return nullptr;
@@ -123,10 +135,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
     CaptureCore::becomes_wrapper(*open_frame_of_thread);
   }
   open_frame_of_thread = &context->frame;
-  const auto inputs = fn.inputs();
-  const size_t n = std::min<size_t>(info.arguments, inputs.size());
   try {
-    CaptureCore::begin(context->frame, *runtime, info, inputs.slice(inputs.size() - n, n));
+    CaptureCore::begin(context->frame, *runtime, info, arguments);
   } catch (...) {
     // RecordFunction swallows exceptions; the pointer to this frame must not survive it.
     CaptureCore::abort(context->frame);
@@ -164,13 +174,18 @@ class RecordFunctionFrontEnd : public FrontEnd {
   }
   void leave_thread() override {
     open_frame_of_thread = nullptr;
-    if (!graphs_outlive_the_step()) {
+    if (!must_stay_on_thread()) {
       stop();
     }
   }
   [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::record_function; }
   [[nodiscard]] bool on_this_thread() const override { return callback_of_thread != 0; }
   [[nodiscard]] OpFrame* open_frame() const override { return open_frame_of_thread; }
+  void abandon_open_frames() override {
+    for (OpFrame* frame = open_frame_of_thread; frame != nullptr; frame = frame->parent) {
+      CaptureCore::abandon(*frame);
+    }
+  }
 
  private:
   static void stop() {

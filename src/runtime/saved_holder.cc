@@ -9,7 +9,9 @@
 
 #include "core/error.h"
 #include "runtime/engine.h"
+#include "runtime/optional_allocations.h"
 #include "runtime/replay.h"
+#include "runtime/step_watcher.h"
 #include "runtime/storage_bytes.h"
 
 namespace lowtide::runtime {
@@ -59,6 +61,10 @@ void SavedHolder::call_pack_hook(const at::Tensor& tensor) {
     output_nr_ = meta->output_nr_;
   }
   c10::StorageImpl* storage = storage_of(tensor);
+  if (StepWatcher* const watcher = StepWatcher::current();
+      watcher != nullptr && tensor.requires_grad() && node_ == nullptr) {
+    watcher->leaf_saved(storage);
+  }
   const std::lock_guard lock(runtime_->mutex);
   tape_ = runtime_->tape;
   const int32_t slot = tape_ == nullptr ? -1 : tape_->find_slot(storage);
@@ -157,6 +163,7 @@ void SavedHolder::compare_with_recipe(const StoragePtr& live) {
   std::string failure;
   {
     const InternalScope internal(*runtime_);
+    const OptionalAllocations optional;
     try {
       same = same_bytes(*live, *rebuild_beside(*runtime_, tape_, slot_));
     } catch (const c10::OutOfMemoryError&) {

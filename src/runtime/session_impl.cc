@@ -45,7 +45,7 @@ int64_t positive_difference(int64_t budget, int64_t reserve) {
 
 }  // namespace
 
-SessionImpl::SessionImpl(SessionOptions options)
+SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front_end)
     : options_(std::move(options)), store_(options_.directory, options_.name) {
   if (disabled_by_environment()) {
     disabled_ = true;
@@ -68,7 +68,7 @@ SessionImpl::SessionImpl(SessionOptions options)
   } else if (options_.store) {
     load_stored();
   }
-  front_end_ = make_front_end();
+  front_end_ = front_end != nullptr ? std::move(front_end) : make_front_end();
   core_ = &hooks::TorchCpuAllocator::core();
   hooks::TorchCpuAllocator::install();
   hooks::TorchCpuAllocator::set_account([this] { return account_text(); });
@@ -212,7 +212,7 @@ void SessionImpl::mark_trusted() {
 
 // -------------------------------------------------------------------- a step
 
-bool SessionImpl::begin_step() {
+bool SessionImpl::begin_step(bool whole) {
   if (disabled_) {
     return false;
   }
@@ -226,7 +226,7 @@ bool SessionImpl::begin_step() {
     return false;
   }
   try {
-    choose_mode();
+    choose_mode(whole);
   } catch (...) {
     step_running_ = false;
     throw;
@@ -239,7 +239,8 @@ bool SessionImpl::begin_step() {
   return true;
 }
 
-void SessionImpl::choose_mode() {
+void SessionImpl::choose_mode(bool whole) {
+  whole_step_ = whole;
   if (phase_ == SessionPhase::probe && static_cast<int>(logs_.size()) >= options_.probe_steps) {
     try {
       build_variant();
@@ -266,6 +267,10 @@ void SessionImpl::choose_mode() {
   if (phase_ == SessionPhase::warmup && warmup_done_ >= options_.warmup_steps && !planless_) {
     phase_ = SessionPhase::probe;
     stats_.phase = phase_;
+  }
+  if (!whole) {
+    runtime_->verify = false;
+    return;
   }
   if (phase_ == SessionPhase::probe || relearn_steps_left_ > 0) {
     start_log();
@@ -310,7 +315,7 @@ void SessionImpl::end_step() noexcept {
     if (open_log_ != nullptr) {
       finish_log(failed, step_ns);
     }
-    if (!failed) {
+    if (!failed && (whole_step_ || phase_ == SessionPhase::warmup)) {
       handle_mismatches();
       if (scaling_wanted_ && limit_ != hooks::CachingCore::kNoLimit && !variants_.empty()) {
         current().prepare_scaling();
@@ -630,6 +635,13 @@ void SessionImpl::after_enforced() {
     store_.save(plan);
     say("plan written to " + store_.plan_path(plan.trace_fingerprint).string());
   }
+}
+
+void SessionImpl::change_budget(int64_t budget_bytes) {
+  budget_ = budget_bytes;
+  stats_.budget_bytes = budget_;
+  limit_ = positive_difference(budget_, reserve_);
+  core_->set_limit(limit_);
 }
 
 void SessionImpl::learn_structure() {

@@ -24,13 +24,16 @@ namespace lowtide::runtime {
 
 class SessionImpl {
  public:
-  explicit SessionImpl(SessionOptions options);
+  // `front_end`: one that is registered already; null = makes its own.
+  explicit SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front_end = nullptr);
   ~SessionImpl();
   SessionImpl(const SessionImpl&) = delete;
   SessionImpl& operator=(const SessionImpl&) = delete;
 
-  // False: the step runs plain (disabled, or a step is already running).
-  bool begin_step();
+  // False: the step runs plain (disabled, or a step is already running). A step that is not `whole`
+  // was noticed when its first op had run: it is kept under the budget, follows no plan, teaches
+  // nothing.
+  bool begin_step(bool whole = true);
   void end_step() noexcept;
 
   [[nodiscard]] SessionPhase phase() const { return phase_; }
@@ -41,11 +44,16 @@ class SessionImpl {
   [[nodiscard]] int64_t limit_bytes() const { return limit_; }
   [[nodiscard]] std::string report() const;
   [[nodiscard]] std::string stats_json() const;
+  // What an allocation that cannot be met is told besides its own figures.
+  [[nodiscard]] std::string account_text();
+  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  // Another budget from the next step on; plans already chosen stay.
+  void change_budget(int64_t budget_bytes);
 
  private:
   void load_stored();
   void load_given_plan();
-  void choose_mode();
+  void choose_mode(bool whole);
   void make_plan();  // of the current variant; throws OutOfBudget
   void go_enforce();
   void start_log();
@@ -60,7 +68,6 @@ class SessionImpl {
   void pick_canary();
   void account_step(int64_t step_ns);
   void say(const std::string& line) const;
-  [[nodiscard]] std::string account_text();
   [[nodiscard]] TraceSettings settings() const;
   Variant& current() { return *variants_[current_]; }
   [[nodiscard]] const Variant& current() const { return *variants_[current_]; }
@@ -73,7 +80,7 @@ class SessionImpl {
   Store store_;
   hooks::CachingCore* core_ = nullptr;
   std::shared_ptr<Runtime> runtime_;
-  std::unique_ptr<FrontEnd> front_end_;
+  std::shared_ptr<FrontEnd> front_end_;
   std::unique_ptr<EngineInstallation> engine_;
   std::unique_ptr<Evictor> evictor_;
 
@@ -101,6 +108,7 @@ class SessionImpl {
 
   std::atomic<bool> step_running_{false};
   bool said_concurrent_ = false;
+  bool whole_step_ = true;
   int exceptions_at_begin_ = 0;
   int64_t step_start_ns_ = 0;
   int64_t plain_step_ns_ = 0;  // of the last warm-up step, without what was recomputed

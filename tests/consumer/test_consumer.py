@@ -76,6 +76,25 @@ def test_installed_programs_carry_their_own_library_path(prefix):
     assert "frontier" in run(prefix / "bin" / "lowtide", "--help", env=clean)
 
 
+def test_installed_command_runs_an_untouched_program(prefix, tmp_path):
+    command = [prefix / "bin" / "lowtide", "run", "--budget", "1GiB", "--directory", tmp_path, "--"]
+    done = subprocess.run(
+        [*map(str, command), str(BUILD / "bin" / "plain_train"), "gpt", "7"],
+        capture_output=True,
+        text=True,
+        env={"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lowtide plain_train: 7 steps, phase" in done.stderr
+    assert len(list(tmp_path.glob("plain_train-*.trace.json"))) == 1
+
+
+def test_preload_library_needs_the_c_library_only(prefix):
+    listing = run("readelf", "-d", *prefix.rglob("liblowtide_preload.so"))
+    needed = [line.split("[")[1] for line in listing.splitlines() if "NEEDED" in line]
+    assert needed == ["libc.so.6]"]
+
+
 def test_installed_headers_leave_torch_out(prefix):
     headers = sorted((prefix / "include" / "lowtide").rglob("*.h"))
     assert (prefix / "include" / "lowtide" / "lowtide.h") in headers

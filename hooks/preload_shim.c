@@ -1,0 +1,119 @@
+/* liblowtide_preload.so: brings Lowtide into a program that knows nothing of it (LD_PRELOAD).
+ *
+ * A C library with nothing but the C library in NEEDED. Its constructor runs before main and before
+ * the program's own static objects:
+ *   no torch in the process   nothing (well under 5 ms); launchers such as sh hand it on to what they
+ *                             start
+ *   another torch's version   one line on stderr, the program runs plain
+ *   LOWTIDE_DISABLE=1         nothing
+ *   else                      loads liblowtide_torch beside this file and calls lowtide_run_start()
+ * Where it takes effect it first takes itself out of LD_PRELOAD: programs that the program starts
+ * run clean. Overrides no symbol, installs no signal handler. dlopen of torch later is left alone.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TORCH "libtorch_cpu.so"
+
+static int is_disabled(void) {
+  const char* value = getenv("LOWTIDE_DISABLE");
+  return value != NULL && *value != '\0' && strcmp(value, "0") != 0;
+}
+
+static void* loaded(const char* library) { return dlopen(library, RTLD_LAZY | RTLD_NOLOAD); }
+
+static const char* own_path(void) {
+  Dl_info info;
+  return dladdr((void*)&own_path, &info) != 0 ? info.dli_fname : NULL;
+}
+
+/* LD_PRELOAD without this library; entries are separated by ':' or ' '. */
+static void leave_environment(const char* self) {
+  const char* entries = getenv("LD_PRELOAD");
+  if (entries == NULL) return;
+  char* rest = malloc(strlen(entries) + 1);
+  if (rest == NULL) return;
+  size_t length = 0;
+  while (*entries != '\0') {
+    const size_t entry = strcspn(entries, ": ");
+    const int is_self = entry == strlen(self) && strncmp(entries, self, entry) == 0;
+    if (entry > 0 && !is_self) {
+      if (length > 0) rest[length++] = ':';
+      memcpy(rest + length, entries, entry);
+      length += entry;
+    }
+    entries += entry + (entries[entry] != '\0');
+  }
+  rest[length] = '\0';
+  if (length > 0) {
+    setenv("LD_PRELOAD", rest, 1);
+  } else {
+    unsetenv("LD_PRELOAD");
+  }
+  free(rest);
+}
+
+static void say_if_torch_came_later(void) {
+  if (loaded(TORCH) != NULL) {
+    fprintf(stderr,
+            "lowtide: this program loaded torch after it had started: it ran plain, without a budget. "
+            "Fix: link it with torch\n");
+  }
+}
+
+/* torch's own C entry: major << 56 | minor << 48 | patch << 40. */
+static int torch_matches(void* torch) {
+  uint64_t (*version)(void) = NULL;
+  *(void**)&version = dlsym(torch, "aoti_torch_abi_version");
+  if (version == NULL) {
+    fprintf(stderr, "lowtide: this program's torch does not tell its version: it runs plain\n");
+    return 0;
+  }
+  const unsigned major = (unsigned)(version() >> 56) & 0xFF;
+  const unsigned minor = (unsigned)(version() >> 48) & 0xFF;
+  if (major == LOWTIDE_TORCH_MAJOR && minor == LOWTIDE_TORCH_MINOR) return 1;
+  fprintf(stderr,
+          "lowtide: this program uses torch %u.%u, this Lowtide was built for torch %d.%d: it runs "
+          "plain. Fix: use a Lowtide that was built for torch %u.%u\n",
+          major, minor, LOWTIDE_TORCH_MAJOR, LOWTIDE_TORCH_MINOR, major, minor);
+  return 0;
+}
+
+static void* load_beside(const char* self, const char* library) {
+  char path[PATH_MAX];
+  const char* slash = strrchr(self, '/');
+  const int folder = slash == NULL ? 0 : (int)(slash - self) + 1;
+  const int length = snprintf(path, sizeof path, "%.*s%s", folder, self, library);
+  if (length < 0 || (size_t)length >= sizeof path) return NULL;
+  return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+__attribute__((constructor)) static void enter_program(void) {
+  if (is_disabled()) return;
+  void* torch = loaded(TORCH);
+  if (torch == NULL) {
+    atexit(say_if_torch_came_later);
+    return;
+  }
+  const char* self = own_path();
+  if (self == NULL) return;
+  leave_environment(self);
+  if (!torch_matches(torch)) return;
+  if (loaded(LOWTIDE_TORCH_LIBRARY) != NULL) {
+    fprintf(stderr, "lowtide: this program is linked with Lowtide: its own sessions decide\n");
+    return;
+  }
+  void* runtime = load_beside(self, LOWTIDE_TORCH_LIBRARY);
+  void (*start)(void) = NULL;
+  if (runtime != NULL) *(void**)&start = dlsym(runtime, "lowtide_run_start");
+  if (start == NULL) {
+    fprintf(stderr, "lowtide: cannot load %s: %s; the program runs plain\n", LOWTIDE_TORCH_LIBRARY,
+            dlerror());
+    return;
+  }
+  start();
+}

@@ -1,0 +1,15 @@
+// What `lowtide run` hands to the library it preloads: names of environment variables. The command
+// writes them, the runtime reads them; a user who sets LD_PRELOAD by hand may set them too.
+#pragma once
+
+namespace lowtide::run_environment {
+
+inline constexpr const char* kBudget = "LOWTIDE_BUDGET";        // "2GiB", bytes, "auto", "none"
+inline constexpr const char* kReserve = "LOWTIDE_RESERVE";      // bytes to leave free
+inline constexpr const char* kPlan = "LOWTIDE_PLAN";            // plan file to keep to
+inline constexpr const char* kDirectory = "LOWTIDE_DIRECTORY";  // of trace and plan files
+inline constexpr const char* kName = "LOWTIDE_NAME";            // first part of their names
+inline constexpr const char* kOnInfeasible = "LOWTIDE_ON_INFEASIBLE";  // "stop" or "continue"
+inline constexpr const char* kVerbose = "LOWTIDE_VERBOSE";             // "1": phase lines on stderr
+
+}  // namespace lowtide::run_environment

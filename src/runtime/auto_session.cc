@@ -91,18 +91,20 @@ void AutoSession::start() {
 
 // ------------------------------------------------------------------ where steps begin and end
 
-void AutoSession::before_op(const OpInfo& info,
+bool AutoSession::before_op(const OpInfo& info,
                             c10::ArrayRef<c10::IValue> arguments) noexcept {
   if (stepping_.load(std::memory_order_relaxed) != &this_thread()) {
-    return;
+    return false;
   }
   if (boundary_.complete()) {
     if (c10::GradMode::is_enabled() && runtime_->backward_depth == 0) {
       end_step();
+      return false;
     }
   } else if (info.writes != 0 && writes_trained_leaf(info, arguments)) {
     boundary_.leaf_written();
   }
+  return true;
 }
 
 bool AutoSession::before_save() noexcept {
@@ -180,10 +182,10 @@ void AutoSession::open_step() {
       }
       break;
     } catch (const OutOfBudget& error) {
-      if (options_.stop_when_infeasible || attempt >= kMostRetries) {
-        leave_process(kExitOutOfBudget, error.message() + " (or --on-infeasible=continue)");
+      if (attempt >= kMostRetries) {
+        leave_process(kExitOutOfBudget, error.message());
       }
-      settle_for_smallest(error);
+      without_plan(error);
     }
   }
   enforcing_ = whole && session_->phase() == SessionPhase::enforce;
@@ -233,10 +235,14 @@ void AutoSession::leaf_saved(const c10::StorageImpl* storage) noexcept {
 }
 
 bool AutoSession::owns_backward() const noexcept {
-  // A step's backward may run on another thread than its forward; that of a plain thread is its own.
-  return !off_.load(std::memory_order_relaxed) &&
-         stepping_.load(std::memory_order_acquire) != nullptr && runtime_ != nullptr &&
-         (thread_is_over || this_thread().plain_in != generation_.load(std::memory_order_acquire));
+  // A step's backward may run on another thread than its forward; that of a thread which trains itself
+  // is its own.
+  const Thread* const stepping = stepping_.load(std::memory_order_acquire);
+  if (off_.load(std::memory_order_relaxed) || stepping == nullptr || thread_is_over) {
+    return false;
+  }
+  const Thread& thread = this_thread();
+  return stepping == &thread || (thread.session == nullptr && thread.plain_in == 0);
 }
 
 void AutoSession::after_backward() noexcept {
@@ -260,7 +266,16 @@ void AutoSession::thread_ends(Thread& thread) noexcept {
 
 // ---------------------------------------------------------------------- shortage
 
-void AutoSession::settle_for_smallest(const OutOfBudget& error) {
+void AutoSession::without_plan(const OutOfBudget& error) {
+  if (session_ != nullptr && !gave_way_) {
+    say("no plan meets the budget of " + format_bytes(error.budget_bytes()) +
+        ": eviction has kept it so far and goes on to, on top of the smallest plan");
+    session_->rely_on_eviction();
+    return;
+  }
+  if (options_.stop_when_infeasible) {
+    leave_process(kExitOutOfBudget, error.message() + " (or --on-infeasible=continue)");
+  }
   const int64_t smallest = error.smallest_reachable_bytes();
   if (smallest < 0) {
     throw InternalError(error.message());
@@ -291,7 +306,7 @@ bool AutoSession::give_way(size_t bytes) noexcept {
                                         " within the budget. " + session_->account_text() +
                                         ", or --on-infeasible=continue");
   }
-  if (!said_giving_way_.exchange(true)) {
+  if (!gave_way_.exchange(true)) {
     say(options_.stop_when_infeasible
             ? "nothing is left to evict: over the budget until the plan is known"
             : "nothing is left to evict: going over the budget");

@@ -9,8 +9,9 @@
 // saves while another one is in a step runs plain until that one's thread ends (said once).
 //
 // Shortage. Until a plan is enforced the limit gives way where nothing is left to evict, so that the
-// plan - and with it the smallest reachable budget - becomes known. A budget that cannot be met then
-// ends the process with exit code 3 and a message, or is replaced by the smallest reachable one.
+// plan - and with it the smallest reachable budget - becomes known. A budget that no plan meets then
+// ends the process with exit code 3 and a message, or is replaced by the smallest reachable one; unless
+// the limit never had to give way: then eviction alone has kept the budget, and goes on to.
 //
 // One per process, never destroyed, nothing is ever thrown into the program. Forked children run
 // plain. Thread-safe as described.
@@ -46,7 +47,7 @@ class AutoSession final : public StepWatcher {
   // The closing screen, on stderr.
   void finish() noexcept;
 
-  void before_op(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) noexcept override;
+  bool before_op(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) noexcept override;
   bool before_save() noexcept override;
   void leaf_saved(const c10::StorageImpl* storage) noexcept override;
   [[nodiscard]] bool owns_backward() const noexcept override;
@@ -63,7 +64,7 @@ class AutoSession final : public StepWatcher {
   bool begin_step() noexcept;
   void open_step();
   void end_step() noexcept;
-  void settle_for_smallest(const OutOfBudget& error);
+  void without_plan(const OutOfBudget& error);
   bool give_way(size_t bytes) noexcept;
   bool writes_trained_leaf(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) const;
   void note_peak() noexcept;
@@ -81,7 +82,7 @@ class AutoSession final : public StepWatcher {
   std::atomic<uint64_t> generation_{1};      // changes when that thread ends
   std::atomic<bool> off_{false};             // runs plain from now on
   std::atomic<bool> said_concurrent_{false};
-  std::atomic<bool> said_giving_way_{false};
+  std::atomic<bool> gave_way_{false};
   std::atomic<bool> enforcing_{false};  // the running step follows a plan that must fit
   StepBoundary boundary_;               // of the thread in the step
   std::unordered_set<const c10::StorageImpl*> leaves_;  // saved in the running step

@@ -305,12 +305,13 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
   const bool record =
       !frame.only_watch && (frame.phase == Phase::forward || frame.phase == Phase::other ||
                             (frame.phase == Phase::backward && c10::GradMode::is_enabled()));
-  if (record || frame.writes != 0 || runtime.log != nullptr) {
+  const bool logged = runtime.log != nullptr && !frame.foreign;
+  if (record || frame.writes != 0 || logged) {
     RescueList rescues;
     {
       const std::lock_guard lock(runtime.mutex);
       frame.tape = runtime.tape;
-      if (runtime.log != nullptr) {
+      if (logged) {
         runtime.poll_releases();
         frame.log_op = runtime.log->begin_op(info, frame.phase, hash_of_sizes(arguments));
         runtime.log->op(frame.log_op).flops = flops_of(info, arguments);
@@ -343,7 +344,7 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
     }
   }
   // An op's first run gives its price for eviction; probe steps measure every op.
-  frame.timed = runtime.log != nullptr ||
+  frame.timed = logged ||
                 (record && runtime.forward_ops >= static_cast<int32_t>(runtime.op_ns.size()));
   hooks::set_current_op(frame.log_op);
   if (frame.timed) {

@@ -39,6 +39,7 @@ struct OpFrame {
   bool timed = false;
   bool wrapper = false;               // contains other captured ops
   bool only_watch = false;            // its writes matter, no recipe is made
+  bool foreign = false;               // of a thread that is not in the step: not logged either
   OpFrame* parent = nullptr;          // record_function only
   std::vector<SavedHolder*> pending;  // saved while the op was still open; settled at its end
 

@@ -21,6 +21,12 @@ bool must_stay_on_thread() {
   return StepWatcher::current() != nullptr || (runtime != nullptr && runtime->has_holders());
 }
 
+// Announces an op that no other captured op contains; true = another thread's step is running.
+bool is_foreign(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  StepWatcher* const watcher = StepWatcher::current();
+  return watcher != nullptr && !watcher->before_op(info, arguments);
+}
+
 // ---------------------------------------------------------------- dispatch key
 
 // Threads whose ops come here; the fallback may not go while there are any.
@@ -40,15 +46,17 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
   Runtime* runtime = Runtime::active();
   const OpInfo& info = op_info_of(op);
-  if (StepWatcher* const watcher = StepWatcher::current(); watcher != nullptr && runtime != nullptr) {
-    watcher->before_op(info, torch::jit::last(*stack, info.arguments));
-  }
-  if (runtime == nullptr || (!runtime->in_step && info.writes == 0)) {
+  if (runtime == nullptr) {
     op.redispatchBoxed(below, stack);
     return;
   }
   OpFrame frame;
-  frame.only_watch = !runtime->in_step;
+  frame.foreign = is_foreign(info, torch::jit::last(*stack, info.arguments));
+  frame.only_watch = frame.foreign || !runtime->in_step;
+  if (frame.only_watch && info.writes == 0) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
   try {
     CaptureCore::begin(frame, *runtime, info, torch::jit::last(*stack, info.arguments));
     op.redispatchBoxed(below, stack);
@@ -119,17 +127,16 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   const auto inputs = fn.inputs();
   const size_t n = std::min<size_t>(info.arguments, inputs.size());
   const auto arguments = inputs.slice(inputs.size() - n, n);
-  if (StepWatcher* const watcher = StepWatcher::current();
-      watcher != nullptr && open_frame_of_thread == nullptr) {
-    watcher->before_op(info, arguments);
-  }
-  const bool only_watch = below_autograd || !runtime->in_step;
+  const bool foreign = open_frame_of_thread == nullptr ? is_foreign(info, arguments)
+                                                       : open_frame_of_thread->foreign;
+  const bool only_watch = below_autograd || foreign || !runtime->in_step;
   if (only_watch && info.writes == 0) {
     return nullptr;
   }
   auto context = std::make_unique<RecordContext>();
   context->ours = true;
   context->frame.only_watch = only_watch;
+  context->frame.foreign = foreign;
   context->frame.parent = open_frame_of_thread;
   if (open_frame_of_thread != nullptr) {
     CaptureCore::becomes_wrapper(*open_frame_of_thread);

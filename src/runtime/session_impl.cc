@@ -387,7 +387,10 @@ void SessionImpl::account_step(int64_t step_ns) {
 
 void SessionImpl::finish_log(bool failed, int64_t step_ns) {
   core_->set_sink(nullptr);
-  runtime_->log = nullptr;
+  {
+    const std::lock_guard lock(runtime_->mutex);  // threads outside the step look too
+    runtime_->log = nullptr;
+  }
   // What eviction recomputed is not part of the plain step.
   open_log_->finish(step_ns - runtime_->counters.recompute_ns, probe_resident_requested_,
                     probe_resident_rounded_);
@@ -462,7 +465,14 @@ void SessionImpl::make_plan() {
   if (!current().plan().has_value()) {
     const int64_t budget =
         budget_ == hooks::CachingCore::kNoLimit ? budget_ : budget_ - tightened_bytes_;
-    current().make_plan(budget, reserve_);
+    try {
+      current().make_plan(budget, reserve_);
+    } catch (const OutOfBudget& error) {
+      if (!plan_or_smallest_) {
+        throw;
+      }
+      current().make_plan(error.smallest_reachable_bytes(), reserve_);
+    }
     Plan& plan = current().mutable_plan();
     plan.budget_bytes = budget_;
     plan.measured.verified = inherited_.verified;

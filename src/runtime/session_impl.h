@@ -49,6 +49,9 @@ class SessionImpl {
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   // Another budget from the next step on; plans already chosen stay.
   void change_budget(int64_t budget_bytes);
+  // Where no plan meets the budget: take the smallest one and leave the rest to eviction. For programs
+  // that were seen to run within the budget without a plan.
+  void rely_on_eviction() { plan_or_smallest_ = true; }
 
  private:
   void load_stored();
@@ -95,6 +98,7 @@ class SessionImpl {
   bool from_file_ = false;         // the current variant came from a file and is not yet confirmed
   bool strict_ = false;            // the plan was given by hand
   std::string strict_error_;       // it turned out to be of another program
+  bool plan_or_smallest_ = false;  // a budget below all plans is no error
   bool planless_ = false;          // the probe could not be turned into a plan
   bool confirm_enforced_ = false;  // the next enforced step's measures go into the plan
   Measured inherited_;             // verification of the current trace

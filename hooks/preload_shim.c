@@ -2,13 +2,12 @@
  *
  * A C library with nothing but the C library in NEEDED. Its constructor runs before main and before
  * the program's own static objects:
- *   no torch in the process   nothing (well under 5 ms); launchers such as sh hand it on to what they
- *                             start
- *   another torch's version   one line on stderr, the program runs plain
- *   LOWTIDE_DISABLE=1         nothing
- *   else                      loads liblowtide_torch beside this file and calls lowtide_run_start()
- * Where it takes effect it first takes itself out of LD_PRELOAD: programs that the program starts
- * run clean. Overrides no symbol, installs no signal handler. dlopen of torch later is left alone.
+ *   no torch in the process   nothing (well under 5 ms); launchers such as sh hand it on to what
+ * they start another torch's version   one line on stderr, the program runs plain LOWTIDE_DISABLE=1
+ * nothing else                      loads liblowtide_torch beside this file and calls
+ * lowtide_run_start() Where it takes effect it first takes itself out of LD_PRELOAD: programs that
+ * the program starts run clean. Overrides no symbol, installs no signal handler. dlopen of torch
+ * later is left alone.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -59,9 +58,10 @@ static void leave_environment(const char* self) {
 
 static void say_if_torch_came_later(void) {
   if (loaded(TORCH) != NULL) {
-    fprintf(stderr,
-            "lowtide: this program loaded torch after it had started: it ran plain, without a budget. "
-            "Fix: link it with torch\n");
+    fprintf(
+        stderr,
+        "lowtide: this program loaded torch after it had started: it ran plain, without a budget. "
+        "Fix: link it with torch\n");
   }
 }
 

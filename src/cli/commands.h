@@ -13,9 +13,9 @@ namespace lowtide::cli {
 enum ExitCode : int {
   kOk = 0,
   kCheckFailed = 1,
-  kBadInput = 2,      // wrong option, value or file
-  kOutOfBudget = 3,   // the budget cannot be met
-  kInternalError = 4,  // a fault in Lowtide
+  kBadInput = 2,         // wrong option, value or file
+  kOutOfBudget = 3,      // the budget cannot be met
+  kInternalError = 4,    // a fault in Lowtide
   kNotExecutable = 126,  // run: the program cannot be started, as shells say it
   kNotFound = 127
 };

@@ -31,8 +31,8 @@ int fail_over_budget(const OutOfBudget& error) {
   return fail(message, kOutOfBudget);
 }
 
-// Takes off what follows `--` of `lowtide run`: words of another program, which no option of ours may
-// be found in.
+// Takes off what follows `--` of `lowtide run`: words of another program, which no option of ours
+// may be found in.
 std::vector<std::string> take_command(int& argc, char** argv) {
   char** const end = argv + argc;
   char** const mark = std::find(argv, end, std::string_view("--"));
@@ -44,12 +44,15 @@ std::vector<std::string> take_command(int& argc, char** argv) {
 int run(int argc, char** argv) {
   int exit_code = kOk;
   std::vector<std::string> command = take_command(argc, argv);
-  CLI::App app("Lowtide: training under an absolute memory budget. Runs programs, works on trace and plan files.",
-               "lowtide");
+  CLI::App app(
+      "Lowtide: training under an absolute memory budget. Runs programs, works on trace and plan "
+      "files.",
+      "lowtide");
   app.set_version_flag("--version", "lowtide " + std::string(kVersion));
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 1 check failed, 2 bad input, 3 budget cannot be met; run: the program's.");
+      "Exit codes: 0 done, 1 check failed, 2 bad input, 3 budget cannot be met; run: the "
+      "program's.");
   add_plan(app);
   add_frontier(app);
   add_check(app, exit_code);
@@ -59,8 +62,9 @@ int run(int argc, char** argv) {
   const std::vector<CLI::App*> verbs = app.get_subcommands([](CLI::App*) { return true; });
   const auto is_named = [&](const CLI::App* verb) { return verb->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(verbs.begin(), verbs.end(), is_named)) {
-    return fail("unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check, show or run",
-                kBadInput);
+    return fail(
+        "unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check, show or run",
+        kBadInput);
   }
   try {
     app.parse(argc, argv);

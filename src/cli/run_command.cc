@@ -99,14 +99,14 @@ void add_run(CLI::App& app, std::vector<std::string> command, int& exit_code) {
   verb->add_option("--directory", options->directory, "folder of the trace and plan files")
       ->capture_default_str();
   verb->add_option("--name", options->name, "first part of their names; default: the program's");
-  verb->add_option("--on-infeasible", options->on_infeasible,
-                   "a budget that cannot be met: stop (exit code 3) or continue (as low as reachable)")
+  verb->add_option(
+          "--on-infeasible", options->on_infeasible,
+          "a budget that cannot be met: stop (exit code 3) or continue (as low as reachable)")
       ->check(CLI::IsMember({"stop", "continue"}))
       ->capture_default_str();
   verb->add_flag("--verbose", options->verbose, "say on stderr what happens");
-  verb->callback([options, command = std::move(command), &exit_code] {
-    exit_code = run(*options, command);
-  });
+  verb->callback(
+      [options, command = std::move(command), &exit_code] { exit_code = run(*options, command); });
 }
 
 }  // namespace lowtide::cli

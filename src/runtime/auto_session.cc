@@ -91,8 +91,7 @@ void AutoSession::start() {
 
 // ------------------------------------------------------------------ where steps begin and end
 
-bool AutoSession::before_op(const OpInfo& info,
-                            c10::ArrayRef<c10::IValue> arguments) noexcept {
+bool AutoSession::before_op(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) noexcept {
   if (stepping_.load(std::memory_order_relaxed) != &this_thread()) {
     return false;
   }
@@ -132,7 +131,8 @@ bool AutoSession::may_begin(Thread& thread) noexcept {
   }
   thread.plain_in = generation;
   if (!said_concurrent_.exchange(true)) {
-    say("a second thread trains while a step is running: it runs plain, its bytes count as resident");
+    say("a second thread trains while a step is running: it runs plain, its bytes count as "
+        "resident");
   }
   return false;
 }
@@ -172,9 +172,7 @@ void AutoSession::open_step() {
       if (session_ == nullptr) {
         session_ = std::make_unique<SessionImpl>(options_.session, front_end_);
         runtime_ = session_->runtime();
-        runtime_->on_mismatch = [](const std::string& text) {
-          leave_process(kExitBadInput, text);
-        };
+        runtime_->on_mismatch = [](const std::string& text) { leave_process(kExitBadInput, text); };
       }
       core_->set_limit(session_->limit_bytes());
       if (!session_->begin_step(whole)) {
@@ -235,8 +233,8 @@ void AutoSession::leaf_saved(const c10::StorageImpl* storage) noexcept {
 }
 
 bool AutoSession::owns_backward() const noexcept {
-  // A step's backward may run on another thread than its forward; that of a thread which trains itself
-  // is its own.
+  // A step's backward may run on another thread than its forward; that of a thread which trains
+  // itself is its own.
   const Thread* const stepping = stepping_.load(std::memory_order_acquire);
   if (off_.load(std::memory_order_relaxed) || stepping == nullptr || thread_is_over) {
     return false;
@@ -294,15 +292,14 @@ bool AutoSession::give_way(size_t bytes) noexcept {
     return false;
   }
   const int64_t reserved = core_->stats().reserved.current;
-  const auto growth = static_cast<int64_t>(bytes <= hooks::CachingCore::kSmallLimit
-                                               ? hooks::CachingCore::kSlabBytes
-                                               : core_->rounded_size(bytes));
+  const auto growth =
+      static_cast<int64_t>(bytes <= hooks::CachingCore::kSmallLimit ? hooks::CachingCore::kSlabBytes
+                                                                    : core_->rounded_size(bytes));
   if (reserved + growth <= limit) {
     return false;  // the machine's memory is at its end, not the budget
   }
   if (options_.stop_when_infeasible && enforcing_) {
-    leave_process(kExitOutOfBudget, "cannot allocate " +
-                                        format_bytes(static_cast<int64_t>(bytes)) +
+    leave_process(kExitOutOfBudget, "cannot allocate " + format_bytes(static_cast<int64_t>(bytes)) +
                                         " within the budget. " + session_->account_text() +
                                         ", or --on-infeasible=continue");
   }
@@ -311,8 +308,8 @@ bool AutoSession::give_way(size_t bytes) noexcept {
             ? "nothing is left to evict: over the budget until the plan is known"
             : "nothing is left to evict: going over the budget");
   }
-  // A request above the whole limit was refused before anything was evicted for it: first room for it
-  // alone, then, if it still does not fit, beside what cannot be evicted.
+  // A request above the whole limit was refused before anything was evicted for it: first room for
+  // it alone, then, if it still does not fit, beside what cannot be evicted.
   core_->set_limit(growth > limit ? growth : reserved + growth);
   return true;
 }

@@ -1,17 +1,18 @@
-// The session of a program that knows nothing of Lowtide (`lowtide run -- ./train`): finds the steps
-// by itself and drives the life of a SessionImpl with them (design section 5, "Untouched LibTorch
-// programs").
+// The session of a program that knows nothing of Lowtide (`lowtide run -- ./train`): finds the
+// steps by itself and drives the life of a SessionImpl with them (design section 5, "Untouched
+// LibTorch programs").
 //
 // start() puts the allocator in, with the budget as its limit, so that parameters are in the budget
 // too. The first saved tensor arms its thread: the session is opened and the first step begins. A
 // step is complete by the rule of StepBoundary; it ends at the next op with gradients enabled or at
-// the next saved tensor, which begins the next step. One thread is in a step at a time; a thread that
-// saves while another one is in a step runs plain until that one's thread ends (said once).
+// the next saved tensor, which begins the next step. One thread is in a step at a time; a thread
+// that saves while another one is in a step runs plain until that one's thread ends (said once).
 //
-// Shortage. Until a plan is enforced the limit gives way where nothing is left to evict, so that the
-// plan - and with it the smallest reachable budget - becomes known. A budget that no plan meets then
-// ends the process with exit code 3 and a message, or is replaced by the smallest reachable one; unless
-// the limit never had to give way: then eviction alone has kept the budget, and goes on to.
+// Shortage. Until a plan is enforced the limit gives way where nothing is left to evict, so that
+// the plan - and with it the smallest reachable budget - becomes known. A budget that no plan meets
+// then ends the process with exit code 3 and a message, or is replaced by the smallest reachable
+// one; unless the limit never had to give way: then eviction alone has kept the budget, and goes on
+// to.
 //
 // One per process, never destroyed, nothing is ever thrown into the program. Forked children run
 // plain. Thread-safe as described.
@@ -77,10 +78,10 @@ class AutoSession final : public StepWatcher {
   std::unique_ptr<SessionImpl> session_;  // opened at the first saved tensor
   std::shared_ptr<Runtime> runtime_;
 
-  std::atomic<Thread*> stepping_{nullptr};   // the thread that is in a step
-  std::atomic<Thread*> last_{nullptr};       // the latest one that was
-  std::atomic<uint64_t> generation_{1};      // changes when that thread ends
-  std::atomic<bool> off_{false};             // runs plain from now on
+  std::atomic<Thread*> stepping_{nullptr};  // the thread that is in a step
+  std::atomic<Thread*> last_{nullptr};      // the latest one that was
+  std::atomic<uint64_t> generation_{1};     // changes when that thread ends
+  std::atomic<bool> off_{false};            // runs plain from now on
   std::atomic<bool> said_concurrent_{false};
   std::atomic<bool> gave_way_{false};
   std::atomic<bool> enforcing_{false};  // the running step follows a plan that must fit

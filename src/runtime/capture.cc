@@ -344,8 +344,8 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
     }
   }
   // An op's first run gives its price for eviction; probe steps measure every op.
-  frame.timed = logged ||
-                (record && runtime.forward_ops >= static_cast<int32_t>(runtime.op_ns.size()));
+  frame.timed =
+      logged || (record && runtime.forward_ops >= static_cast<int32_t>(runtime.op_ns.size()));
   hooks::set_current_op(frame.log_op);
   if (frame.timed) {
     frame.start_ns = profiler::now_ns(runtime.clock);

@@ -50,13 +50,15 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
-  OpFrame frame;
-  frame.foreign = is_foreign(info, torch::jit::last(*stack, info.arguments));
-  frame.only_watch = frame.foreign || !runtime->in_step;
-  if (frame.only_watch && info.writes == 0) {
+  const bool foreign = is_foreign(info, torch::jit::last(*stack, info.arguments));
+  const bool only_watch = foreign || !runtime->in_step;
+  if (only_watch && info.writes == 0) {
     op.redispatchBoxed(below, stack);
     return;
   }
+  OpFrame frame;
+  frame.foreign = foreign;
+  frame.only_watch = only_watch;
   try {
     CaptureCore::begin(frame, *runtime, info, torch::jit::last(*stack, info.arguments));
     op.redispatchBoxed(below, stack);
@@ -127,8 +129,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   const auto inputs = fn.inputs();
   const size_t n = std::min<size_t>(info.arguments, inputs.size());
   const auto arguments = inputs.slice(inputs.size() - n, n);
-  const bool foreign = open_frame_of_thread == nullptr ? is_foreign(info, arguments)
-                                                       : open_frame_of_thread->foreign;
+  const bool foreign =
+      open_frame_of_thread == nullptr ? is_foreign(info, arguments) : open_frame_of_thread->foreign;
   const bool only_watch = below_autograd || foreign || !runtime->in_step;
   if (only_watch && info.writes == 0) {
     return nullptr;

@@ -87,7 +87,8 @@ class Runtime {
   // Same structure, other sizes: the plan for activations `ratio` times as large; null = keep the
   // plan. Called with the mutex held: must not allocate tensors.
   std::function<std::shared_ptr<const PlanIndex>(double ratio)> rescale;
-  // A plan given by hand turned out to be of another program. Unset: Mismatch is thrown from the op.
+  // A plan given by hand turned out to be of another program. Unset: Mismatch is thrown from the
+  // op.
   std::function<void(const std::string&)> on_mismatch;
   uint64_t canary = 0;  // creator id to check in this step; 0 = none
 

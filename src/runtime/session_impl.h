@@ -49,8 +49,8 @@ class SessionImpl {
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   // Another budget from the next step on; plans already chosen stay.
   void change_budget(int64_t budget_bytes);
-  // Where no plan meets the budget: take the smallest one and leave the rest to eviction. For programs
-  // that were seen to run within the budget without a plan.
+  // Where no plan meets the budget: take the smallest one and leave the rest to eviction. For
+  // programs that were seen to run within the budget without a plan.
   void rely_on_eviction() { plan_or_smallest_ = true; }
 
  private:

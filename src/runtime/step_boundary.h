@@ -1,8 +1,9 @@
 // The rule by which a step of an untouched program ends: it is complete once a leaf that has a
 // gradient was written in place (the optimizer ran), and the next saved tensor belongs to the next
-// step. Engine runs before that write - accumulation, gradient penalties, partial gradients - are of
-// one step. A program that never writes a leaf in place (it replaces its parameters) would have one
-// endless step: after `kMaxRuns` engine runs without such a write each engine run completes a step.
+// step. Engine runs before that write - accumulation, gradient penalties, partial gradients - are
+// of one step. A program that never writes a leaf in place (it replaces its parameters) would have
+// one endless step: after `kMaxRuns` engine runs without such a write each engine run completes a
+// step.
 //
 // No torch, no thread safety: used by the thread that is in the step.
 #pragma once

@@ -19,8 +19,8 @@ class StepWatcher {
  public:
   virtual ~StepWatcher() = default;
 
-  // An op is about to run on a thread where capture is on, outside every other captured op. True: this
-  // thread is the one in the step.
+  // An op is about to run on a thread where capture is on, outside every other captured op. True:
+  // this thread is the one in the step.
   virtual bool before_op(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) noexcept = 0;
   // Autograd is about to save a tensor on this thread. True: in a step, the tensor gets a holder.
   [[nodiscard]] virtual bool before_save() noexcept = 0;

@@ -127,7 +127,7 @@ def test_the_other_front_end(plain_runs, tmp_path):
 
 
 def test_second_concurrent_thread_runs_plain_and_is_told(tmp_path):
-    run = lowtide("--budget", "200MiB", arguments=("gpt", 8, "threads"), folder=tmp_path)
+    run = lowtide("--budget", "200MiB", arguments=("gpt", STEPS, "threads"), folder=tmp_path)
     assert run.code == 0, run.screen
     assert run.screen.count("a second thread trains") == 1
 
@@ -205,9 +205,7 @@ def test_infeasible_budget_continues_when_told_to(plain_runs, tmp_path):
 def test_plan_by_hand(plain_runs, tmp_path):
     within_half(plain_runs, tmp_path, "gpt", STEPS)
     (plan,) = tmp_path.glob("*.plan.json")
-    run = within_half(
-        plain_runs, tmp_path / "other", "gpt", 4, options=["--plan", plan], share=0.5
-    )
+    run = within_half(plain_runs, tmp_path / "other", "gpt", 4, options=["--plan", plan], share=0.5)
     assert "phase enforce" in run.screen
     wrong = lowtide("--plan", plan, arguments=("penalty", 3), folder=tmp_path)
     assert wrong.code == 2

@@ -152,8 +152,9 @@ class GanTrainer : public Trainer {
   double step(int) override {
     critic_optimizer_.zero_grad();
     const torch::Tensor made = generator_->forward(torch::randn({1024, 16})).detach();
-    const torch::Tensor critic_loss = torch::softplus(critic_->forward(made)).mean() +
-                                      torch::softplus(-critic_->forward(torch::randn({1024, 32}))).mean();
+    const torch::Tensor critic_loss =
+        torch::softplus(critic_->forward(made)).mean() +
+        torch::softplus(-critic_->forward(torch::randn({1024, 32}))).mean();
     critic_loss.backward();
     critic_optimizer_.step();
 

@@ -8,7 +8,8 @@
 
 namespace plain {
 
-// A character model: blocks of attention and an MLP with dropout; `forward` gives the loss of a batch.
+// A character model: blocks of attention and an MLP with dropout; `forward` gives the loss of a
+// batch.
 class GptImpl : public torch::nn::Module {
  public:
   GptImpl(int64_t layers, double dropout);

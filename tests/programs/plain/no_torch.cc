@@ -6,7 +6,8 @@
 int main(int argc, char** argv) {
   std::puts("no torch here");
   if (argc > 1) {
-    std::printf("loaded: %s\n", dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) != nullptr ? "yes" : dlerror());
+    std::printf("loaded: %s\n",
+                dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) != nullptr ? "yes" : dlerror());
   }
   return 4;
 }

@@ -1,11 +1,12 @@
-// Trains in one of many ways, as programs do that know nothing of Lowtide, and prints what a test needs:
-// losses, a digest of the end state, and peaks by counters of its own.
+// Trains in one of many ways, as programs do that know nothing of Lowtide, and prints what a test
+// needs: losses, a digest of the end state, and peaks by counters of its own.
 //
 //   plain_train KIND STEPS [HOW]
 // KIND: of make_trainer(). STEPS: a number, or "-" to read it from stdin.
 // HOW:  main (default), thread (all in a std::thread), turns (four threads, one after the other),
-//       threads (two at once, without dropout), fork (workers make the batches' noise; commands are run), throw
-//       (out of main after the last step), kill (by SIGTERM), exit (std::exit(7) within a step), quick (_exit(9))
+//       threads (two at once, without dropout), fork (workers make the batches' noise; commands are
+//       run), throw (out of main after the last step), kill (by SIGTERM), exit (std::exit(7) within
+//       a step), quick (_exit(9))
 #include <ATen/Parallel.h>
 #include <sys/wait.h>
 #include <unistd.h>

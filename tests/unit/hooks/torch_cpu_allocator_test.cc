@@ -31,6 +31,7 @@ class TorchCpuAllocatorTest : public ::testing::Test {
   void TearDown() override {
     TorchCpuAllocator::core().set_limit(CachingCore::kNoLimit);
     TorchCpuAllocator::set_account({});
+    TorchCpuAllocator::set_last_resort({});
     TorchCpuAllocator::uninstall();
     EXPECT_EQ(torch_allocator(), before_);
     EXPECT_EQ(TorchCpuAllocator::core().stats().blocks.current, 0);
@@ -136,6 +137,22 @@ TEST_F(TorchCpuAllocatorTest, OutOfMemoryIsTorchsErrorWithTheWholeAccount) {
     }
   }
   EXPECT_EQ(requested(), 1 << 20);
+}
+
+TEST_F(TorchCpuAllocatorTest, TheLastResortIsAskedUntilItFitsOrGivesUp) {
+  TorchCpuAllocator::core().set_limit(1 << 20);
+  int asked = 0;
+  TorchCpuAllocator::set_last_resort([&asked](size_t bytes) {
+    EXPECT_EQ(bytes, 3U << 20);
+    // Not enough at first.
+    TorchCpuAllocator::core().set_limit(++asked < 3 ? asked << 20 : 3 << 20);
+    return true;
+  });
+  EXPECT_NE(torch_allocator()->allocate(3 << 20).get(), nullptr);
+  EXPECT_EQ(asked, 3);
+  TorchCpuAllocator::core().set_limit(1 << 20);
+  TorchCpuAllocator::set_last_resort([](size_t) { return false; });
+  EXPECT_THROW(static_cast<void>(torch_allocator()->allocate(3 << 20)), c10::OutOfMemoryError);
 }
 
 TEST_F(TorchCpuAllocatorTest, TheProfilerHearsOfBothEnds) {

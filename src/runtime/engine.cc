@@ -43,7 +43,8 @@ class Engine : public torch::autograd::Engine {
     StepWatcher* const watcher = StepWatcher::current();
     const bool watched = watcher == nullptr || watcher->owns_backward();
     const std::shared_ptr<Runtime> runtime = watched ? served_runtime() : nullptr;
-    if (runtime == nullptr || !runtime->in_step) {
+    // A backward of another thread is no part of the step.
+    if (runtime == nullptr || !runtime->in_step || !served_front_end->on_this_thread()) {
       return torch::autograd::Engine::execute(roots, inputs, keep_graph, create_graph,
                                               accumulate_grad, outputs);
     }

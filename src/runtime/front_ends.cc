@@ -15,10 +15,14 @@
 namespace lowtide::runtime {
 namespace {
 
+bool graphs_outlive_the_step() {
+  Runtime* runtime = Runtime::active();
+  return runtime != nullptr && runtime->has_holders();
+}
+
 // Between steps: for the writes to what live graphs need, and for the op that begins the next step.
 bool must_stay_on_thread() {
-  Runtime* runtime = Runtime::active();
-  return StepWatcher::current() != nullptr || (runtime != nullptr && runtime->has_holders());
+  return StepWatcher::current() != nullptr || graphs_outlive_the_step();
 }
 
 // Announces an op that no other captured op contains; true = another thread's step is running.
@@ -26,6 +30,10 @@ bool is_foreign(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   StepWatcher* const watcher = StepWatcher::current();
   return watcher != nullptr && !watcher->before_op(info, arguments);
 }
+
+// A graph of a step on this thread outlives the step: its writes are watched, but what the thread
+// computes is not part of any step, not even of one that another thread runs meanwhile.
+thread_local bool only_watching = false;
 
 // ---------------------------------------------------------------- dispatch key
 
@@ -50,8 +58,9 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
+  // First: the op may begin a step.
   const bool foreign = is_foreign(info, torch::jit::last(*stack, info.arguments));
-  const bool only_watch = foreign || !runtime->in_step;
+  const bool only_watch = foreign || only_watching || !runtime->in_step;
   if (only_watch && info.writes == 0) {
     op.redispatchBoxed(below, stack);
     return;
@@ -83,11 +92,17 @@ class DispatchKeyFrontEnd : public FrontEnd {
           .release();  // a pass-through from now on; without it their ops would find no kernel
     }
   }
-  void enter_thread() override { include_key_on_this_thread(true); }
-  void leave_thread() override { include_key_on_this_thread(must_stay_on_thread()); }
+  void enter_thread() override {
+    only_watching = false;
+    include_key_on_this_thread(true);
+  }
+  void leave_thread() override {
+    only_watching = graphs_outlive_the_step();
+    include_key_on_this_thread(must_stay_on_thread());
+  }
   [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::dispatch_key; }
   [[nodiscard]] bool on_this_thread() const override {
-    return c10::impl::tls_is_dispatch_key_included(kCaptureKey);
+    return c10::impl::tls_is_dispatch_key_included(kCaptureKey) && !only_watching;
   }
 
  private:
@@ -131,7 +146,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   const auto arguments = inputs.slice(inputs.size() - n, n);
   const bool foreign =
       open_frame_of_thread == nullptr ? is_foreign(info, arguments) : open_frame_of_thread->foreign;
-  const bool only_watch = below_autograd || foreign || !runtime->in_step;
+  const bool only_watch = below_autograd || foreign || only_watching || !runtime->in_step;
   if (only_watch && info.writes == 0) {
     return nullptr;
   }
@@ -174,6 +189,7 @@ class RecordFunctionFrontEnd : public FrontEnd {
  public:
   ~RecordFunctionFrontEnd() override { stop(); }
   void enter_thread() override {
+    only_watching = false;
     if (callback_of_thread == 0) {
       callback_of_thread = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_start, &on_end)
                                                           .needsInputs(true)
@@ -183,12 +199,15 @@ class RecordFunctionFrontEnd : public FrontEnd {
   }
   void leave_thread() override {
     open_frame_of_thread = nullptr;
+    only_watching = graphs_outlive_the_step();
     if (!must_stay_on_thread()) {
       stop();
     }
   }
   [[nodiscard]] FrontEndKind kind() const override { return FrontEndKind::record_function; }
-  [[nodiscard]] bool on_this_thread() const override { return callback_of_thread != 0; }
+  [[nodiscard]] bool on_this_thread() const override {
+    return callback_of_thread != 0 && !only_watching;
+  }
   [[nodiscard]] OpFrame* open_frame() const override { return open_frame_of_thread; }
   void abandon_open_frames() override {
     for (OpFrame* frame = open_frame_of_thread; frame != nullptr; frame = frame->parent) {

@@ -66,7 +66,7 @@ void Runtime::leave_backward() {
     if (log != nullptr) {
       poll_releases();
     }
-    if (--backward_depth == 0 && tape != nullptr && tape->live_holders == 0) {
+    if (--backward_depth == 0 && tape != nullptr && tape->idle()) {
       tape->clear(released);
     }
   }

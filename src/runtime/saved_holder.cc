@@ -45,6 +45,10 @@ SavedHolder::~SavedHolder() {
       }
       unpin(*tape_, slot, released);
     }
+    // The last of a graph that outlived its step: what its recipes read is not needed any more.
+    if (!runtime_->in_step && tape_->idle()) {
+      tape_->clear(released);
+    }
   }
 }
 

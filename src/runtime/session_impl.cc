@@ -217,8 +217,7 @@ bool SessionImpl::begin_step(bool whole) {
     return false;
   }
   if (step_running_.exchange(true)) {
-    if (!said_concurrent_) {
-      said_concurrent_ = true;
+    if (!said_concurrent_.exchange(true)) {
       std::fprintf(stderr,
                    "lowtide: a second step began while one is running: it runs plain, its "
                    "bytes count as resident\n");
@@ -390,6 +389,7 @@ void SessionImpl::finish_log(bool failed, int64_t step_ns) {
   {
     const std::lock_guard lock(runtime_->mutex);  // threads outside the step look too
     runtime_->log = nullptr;
+    ++runtime_->log_id;  // saves that outlive the step belong to no log
   }
   // What eviction recomputed is not part of the plain step.
   open_log_->finish(step_ns - runtime_->counters.recompute_ns, probe_resident_requested_,

@@ -111,7 +111,7 @@ class SessionImpl {
   int64_t canary_count_ = 0;
 
   std::atomic<bool> step_running_{false};
-  bool said_concurrent_ = false;
+  std::atomic<bool> said_concurrent_{false};
   bool whole_step_ = true;
   int exceptions_at_begin_ = 0;
   int64_t step_start_ns_ = 0;

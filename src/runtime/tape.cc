@@ -22,6 +22,7 @@ void OpRecord::clear() {
 }
 
 OpRecord* Tape::open_record() {
+  ++open_records_;
   if (pool_.empty()) {
     owned_.push_back(std::make_unique<OpRecord>());
     return owned_.back().get();
@@ -32,11 +33,13 @@ OpRecord* Tape::open_record() {
 }
 
 int32_t Tape::commit(OpRecord* record) {
+  --open_records_;
   records_.push_back(record);
   return records() - 1;
 }
 
 void Tape::discard(OpRecord* record) {
+  --open_records_;
   record->clear();
   pool_.push_back(record);
 }

@@ -142,6 +142,8 @@ class Tape {
 
   // Its slots' numbers in the probe's log mean nothing any more.
   void forget_log();
+  // Neither a saved tensor nor an op in flight refers to it: it may be cleared.
+  [[nodiscard]] bool idle() const { return live_holders == 0 && open_records_ == 0; }
   // Forgets everything. Released storages go to `released`, for the caller to drop unlocked.
   void clear(std::vector<c10::intrusive_ptr<c10::StorageImpl>>& released);
 
@@ -160,6 +162,7 @@ class Tape {
  private:
   std::deque<Slot> slots_;  // addresses stay valid while it grows
   size_t slots_used_ = 0;
+  int32_t open_records_ = 0;
   std::vector<External> externals_;
   std::vector<OpRecord*> records_;
   std::vector<std::unique_ptr<OpRecord>> owned_;

@@ -313,6 +313,26 @@ TEST(HardWrites, WriteToAnActivationBetweenTwoBackwards) {
   EXPECT_EQ(differences(program), "");
 }
 
+// Two tensors of one storage that no view operator connects.
+TEST(HardWrites, StorageSharedBySet) {
+  EXPECT_EQ(differences(training([] {
+              const at::Tensor x = torch::randn({64, 96});
+              const at::Tensor w = parameter({96, 96});
+              return Net{{w}, [=](int) {
+                           const at::Tensor h = x * 2;
+                           const at::Tensor y = (x.mm(w) + h).exp();
+                           at::Tensor same = at::empty({0});
+                           same.set_(h.storage(), 48, {32, 96}, {96, 1});
+                           same.mul_(0.5).add_(x.slice(0, 0, 32));
+                           const at::Tensor z = (h * y).sin();
+                           at::Tensor replaced = at::zeros({64, 96});
+                           replaced.set_data(h.exp());
+                           return (z * y * replaced).mean() + same.sum() * 1e-3;
+                         }};
+            })),
+            "");
+}
+
 // A mutating op fills one buffer of no recipe together with one that has a recipe.
 TEST(HardWrites, OneOpWritesTwoBuffersOneOfThemOpaque) {
   EXPECT_EQ(differences(training([] {

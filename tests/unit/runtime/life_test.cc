@@ -83,13 +83,6 @@ Program mlp(Hooks hooks = {}, int64_t batch = 256) {
   };
 }
 
-SessionOptions unstored(const std::string& budget) {
-  SessionOptions options;
-  options.budget = budget;
-  options.store = false;
-  return options;
-}
-
 std::string tight(const Program& program) {
   return std::to_string(smallest_budget(program) + 384 * 1024);
 }
@@ -276,6 +269,31 @@ TEST(SessionLife, AGraphThatOutlivesItsSessionIsNoRecipeAnyMore) {
   };
   const at::Tensor plain = run(false);
   EXPECT_TRUE(torch::equal(plain, run(true)));
+}
+
+// In every phase, the measured steps too: nobody logs a save that is destroyed later.
+TEST(SessionLife, AGraphThatDiesAfterItsStepLeavesNoBytes) {
+  torch::manual_seed(0);
+  at::Tensor w = torch::randn({128, 128}, torch::requires_grad());
+  Session session(unstored("none"));
+  const auto bytes_in_use = [] {
+    return hooks::TorchCpuAllocator::core().stats().requested.current;
+  };
+  const at::Tensor scale = torch::rand({128, 128});
+  const int64_t base = bytes_in_use();
+  for (int i = 0; i < 10; ++i) {
+    at::Tensor loss;
+    {
+      const Step step = session.step();
+      const at::Tensor own = scale * 2;
+      loss = torch::gelu(torch::mm(torch::sigmoid(w), w) * own).pow(2).mean();
+      torch::autograd::grad({loss}, {w}, {}, /*retain_graph=*/true);
+    }
+    EXPECT_GT(bytes_in_use(), base);
+    loss.reset();
+    EXPECT_EQ(bytes_in_use(), base) << to_string(session.phase());
+  }
+  EXPECT_EQ(session.phase(), SessionPhase::enforce);
 }
 
 TEST(Divergence, AnOddBatchAndAnExtraOpCostTimeOnly) {

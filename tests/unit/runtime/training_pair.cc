@@ -6,18 +6,70 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 #include <random>
 
 #include "core/error.h"
 #include "core/hash.h"
 #include "hooks/torch_cpu_allocator.h"
+#include "put_allocator.h"
 #include "runtime/eviction.h"
 #include "runtime/runtime_state.h"
 #include "runtime/variant.h"
 
 namespace lowtide::testing {
 namespace {
+
+// Evicts from inside allocate, then lets the allocator below serve the request.
+class ChaosAllocator : public c10::Allocator {
+ public:
+  ChaosAllocator(c10::Allocator* below, double p, uint64_t seed)
+      : below_(below), p_(p), random_(seed) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    thread_local bool inside = false;
+    runtime::Runtime* active = runtime::Runtime::active();
+    if (active != nullptr && active->in_step && !inside && drawn()) {
+      inside = true;
+      runtime::Evictor evictor(std::shared_ptr<runtime::Runtime>(active, [](auto*) {}),
+                               hooks::TorchCpuAllocator::core());
+      evictor.free_memory(INT64_MAX / 4, 0);
+      inside = false;
+    }
+    return below_->allocate(bytes);
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  c10::Allocator* below() { return below_; }
+
+ private:
+  bool drawn() {
+    const std::lock_guard lock(mutex_);
+    return std::uniform_real_distribution<double>()(random_) < p_;
+  }
+
+  c10::Allocator* below_;
+  double p_;
+  std::mutex mutex_;  // of random_: any thread may allocate
+  std::mt19937_64 random_;
+};
+
+ChaosAllocator* installed_chaos = nullptr;
+
+std::string first_difference(const Observed& plain, const Observed& other, const char* what) {
+  for (size_t i = 0; i < plain.size(); ++i) {
+    if (i >= other.size() || plain[i] != other[i]) {
+      return std::string(what) + ": step " + std::to_string(i + 1) + " differs\n  plain " +
+             plain[i] + "\n  here  " + (i < other.size() ? other[i] : "missing") + "\n";
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string observe(const std::vector<at::Tensor>& tensors) {
   std::string line;
@@ -38,57 +90,12 @@ std::string observe(const std::vector<at::Tensor>& tensors) {
          std::to_string(state.next_) + "/" + std::to_string(state.left_);
 }
 
-// Evicts from inside allocate, then lets the allocator below serve the request.
-class ChaosAllocator : public c10::Allocator {
- public:
-  ChaosAllocator(c10::Allocator* below, double p, uint64_t seed)
-      : below_(below), p_(p), random_(seed) {}
-
-  c10::DataPtr allocate(size_t bytes) override {
-    thread_local bool inside = false;
-    runtime::Runtime* active = runtime::Runtime::active();
-    if (active != nullptr && active->in_step && !inside &&
-        std::uniform_real_distribution<double>()(random_) < p_) {
-      inside = true;
-      runtime::Evictor evictor(std::shared_ptr<runtime::Runtime>(active, [](auto*) {}),
-                               hooks::TorchCpuAllocator::core());
-      evictor.free_memory(INT64_MAX / 4, 0);
-      inside = false;
-    }
-    return below_->allocate(bytes);
-  }
-  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-  c10::Allocator* below() { return below_; }
-
- private:
-  c10::Allocator* below_;
-  double p_;
-  std::mt19937_64 random_;
-};
-
-ChaosAllocator* installed_chaos = nullptr;
-
-// At the lowest priority that torch accepts, so that the session can put its own back.
-void set_cpu_allocator(c10::Allocator* wanted) {
-  for (int priority = 0; priority < 256 && c10::GetAllocator(c10::kCPU) != wanted; ++priority) {
-    c10::SetAllocator(c10::kCPU, wanted, static_cast<uint8_t>(priority));
-  }
+SessionOptions unstored(const std::string& budget) {
+  SessionOptions options;
+  options.budget = budget;
+  options.store = false;
+  return options;
 }
-
-std::string first_difference(const Observed& plain, const Observed& other, const char* what) {
-  for (size_t i = 0; i < plain.size(); ++i) {
-    if (i >= other.size() || plain[i] != other[i]) {
-      return std::string(what) + ": step " + std::to_string(i + 1) + " differs\n  plain " +
-             plain[i] + "\n  here  " + (i < other.size() ? other[i] : "missing") + "\n";
-    }
-  }
-  return {};
-}
-
-}  // namespace
 
 ScratchDirectory::ScratchDirectory() {
   std::string pattern = (std::filesystem::temp_directory_path() / "lowtide-test-XXXXXX").string();
@@ -142,11 +149,11 @@ int64_t smallest_budget(const Program& program) {
 
 Chaos::Chaos(double p, uint64_t seed) {
   installed_chaos = new ChaosAllocator(c10::GetCPUAllocator(), p, seed);
-  set_cpu_allocator(installed_chaos);
+  put_cpu_allocator(installed_chaos);
 }
 
 Chaos::~Chaos() {
-  set_cpu_allocator(installed_chaos->below());
+  put_cpu_allocator(installed_chaos->below());
   delete installed_chaos;
   installed_chaos = nullptr;
 }

@@ -23,6 +23,11 @@ using Program = std::function<StepFunction()>;
 // One line per step: a digest of every observed tensor and of the generator.
 using Observed = std::vector<std::string>;
 
+[[nodiscard]] std::string observe(const std::vector<at::Tensor>& tensors);
+
+// Options that neither look for files nor write any.
+[[nodiscard]] SessionOptions unstored(const std::string& budget);
+
 // A directory for trace and plan files that is removed at the end.
 class ScratchDirectory {
  public:

@@ -22,7 +22,7 @@ AMPLE = ("--budget", "64GiB", "--warmup", 1, "--probe", 1)
 SETTLED = 6  # steps after which a session has long begun to enforce
 
 
-def instructions(arguments, steps, name="train_gpt"):
+def instructions(arguments, steps, name="train_gpt", settled=SETTLED):
     """Instructions of `steps` settled steps, one thread, as callgrind counts them: counting is
     switched on between two steps, so that loading, probing and planning run fast and uncounted, and
     off again before the program ends."""
@@ -34,8 +34,12 @@ def instructions(arguments, steps, name="train_gpt"):
     )
     run = demolib.PacedRun(*arguments, name=name, under=valgrind)
     try:
-        for _ in range(SETTLED):
-            run.step()
+        for _ in range(settled):
+            step = run.step()
+        while "--idle" not in arguments and "session" in step:
+            if step["session"]["phase"] == "enforce":
+                break
+            step = run.step()
         count = ["callgrind_control", str(run.pid), "--instr=on"]
         subprocess.run(count, check=True, capture_output=True)
         for _ in range(steps):

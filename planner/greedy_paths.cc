@@ -26,28 +26,25 @@ struct Start {
 
 }  // namespace
 
-void descend(LocalSearch& search, int64_t work_limit) {
-  const int64_t end = search.work() + work_limit;
+void descend(LocalSearch& search) {
   for (;;) {
     search.lower_peak_to(0);
     const int64_t stuck = search.peak_bytes();
     search.lower_to(stuck - stuck / 64);
-    if (search.peak_bytes() >= stuck || search.out_of_work(end)) return;
+    if (search.peak_bytes() >= stuck || search.exhausted()) return;
   }
 }
 
-void find_floor(const Simulator& simulator, LocalSearch& search, const Archive& archive,
-                int64_t work_limit) {
-  const int64_t end = search.work() + work_limit;
+void find_floor(const Simulator& simulator, LocalSearch& search, const Archive& archive) {
   std::vector<Start> starts;
   const auto remember = [&] {
     starts.push_back({search.peak_bytes(), search.extra_ns(), search.decisions()});
   };
   search.restore({});
-  descend(search, work_limit);
+  descend(search);
   remember();
   for (const DecisionTable& table : cut_seeds(simulator.problem(), search.order())) {
-    if (search.out_of_work(end)) break;
+    if (search.exhausted()) break;
     search.restore(table.to_decisions());
     remember();
   }
@@ -56,18 +53,17 @@ void find_floor(const Simulator& simulator, LocalSearch& search, const Archive& 
   });
   for (size_t i = 0; i < std::min(kStarts, starts.size()); ++i) {
     search.restore(starts[i].decisions);
-    search.sink(end - search.work());
+    search.sink();
   }
   search.restore(archive.entries().begin()->second.decisions);
-  search.sink_deeper(end - search.work());
+  search.sink_deeper();
 }
 
-void walk_levels(LocalSearch& search, const Archive& archive, int levels, int64_t work_limit) {
-  const int64_t end = search.work() + work_limit;
+void walk_levels(LocalSearch& search, const Archive& archive, int levels) {
   const int64_t top = archive.entries().rbegin()->first;
   const int64_t floor = archive.entries().begin()->first;
   search.restore({});
-  for (int i = 1; i <= levels && !search.out_of_work(end); ++i) {
+  for (int i = 1; i <= levels && !search.exhausted(); ++i) {
     const int64_t level = top - (top - floor) / levels * i;
     const bool reached = search.lower_to(level);
     if (reached) search.trim(level);
@@ -81,8 +77,10 @@ void walk_levels(LocalSearch& search, const Archive& archive, int levels, int64_
 void explore_greedily(const Simulator& simulator, LocalSearch& search, const Archive& archive) {
   if (search.order().empty()) return;
   const auto ops = static_cast<int64_t>(simulator.trace().ops.size());
-  find_floor(simulator, search, archive, std::min(kFloorWork, kFloorWorkPerOp * ops));
-  walk_levels(search, archive, kLevels, kLevelWork);
+  search.allow(std::min(kFloorWork, kFloorWorkPerOp * ops));
+  find_floor(simulator, search, archive);
+  search.allow(kLevelWork);
+  walk_levels(search, archive, kLevels);
 }
 
 }  // namespace lowtide::planner

@@ -65,11 +65,15 @@ void LocalSearch::offer() {
   evaluator_->check(simulator_);
 #endif
   archive_.offer(evaluator_->table(), peak, extra, settings_.strategy);
+  work_ += static_cast<int64_t>(order_.size()) + 100;  // the plan is copied
 }
 
-bool LocalSearch::out_of_work(int64_t end) {
-  stopped_ = stopped_ || settings_.stop();
-  return stopped_ || evaluator_->work() >= end;
+void LocalSearch::allow(int64_t work) { end_ = evaluator_->work() + work; }
+
+bool LocalSearch::exhausted() {
+  // A clock costs more than a move.
+  if (settings_.stop && questions_++ % 64 == 0) stopped_ = stopped_ || settings_.stop();
+  return stopped_ || this->work() >= end_;
 }
 
 void LocalSearch::rate(size_t index, Rule rule, int64_t level, double noise) {
@@ -108,7 +112,10 @@ bool LocalSearch::lower(const std::vector<size_t>& pool, Rule rule, int64_t leve
   ++stamp_;
   for (const size_t i : pool) in_pool_[i] = 1;
   if (evaluator_->peak_bytes() > level) {
-    for (const size_t i : pool) rate(i, rule, level, noise);
+    for (const size_t i : pool) {
+      if (exhausted()) break;
+      rate(i, rule, level, noise);
+    }
   }
   bool reached = false;
   for (;;) {
@@ -116,12 +123,13 @@ bool LocalSearch::lower(const std::vector<size_t>& pool, Rule rule, int64_t leve
       reached = true;
       break;
     }
-    if (evaluator_->extra_ns() > extra_limit) break;
+    if (exhausted() || evaluator_->extra_ns() > extra_limit) break;
     if (queue_.empty()) {
       // Nothing by the old scores: believe it only when all are of this state.
       bool renewed = false;
       for (const size_t i : pool) {
         if (scores_[i].stamp == stamp_) continue;
+        if (exhausted()) break;
         rate(i, rule, level, noise);
         renewed = true;
       }
@@ -176,6 +184,7 @@ void LocalSearch::trim(int64_t level) {
   std::vector<std::pair<int64_t, size_t>> savings;
   const int64_t extra = evaluator_->extra_ns();
   for (const size_t i : all_) {
+    if (exhausted()) break;
     const Choice now = choice(i);
     if (!give_back(i, level)) continue;
     savings.emplace_back(evaluator_->extra_ns() - extra, i);
@@ -244,16 +253,15 @@ void LocalSearch::destroy() {
   for (size_t k = 0; k < kStrangers; ++k) add_to_pool(below(n));
 }
 
-void LocalSearch::improve(int64_t level, int64_t work_limit) {
-  const int64_t end = evaluator_->work() + work_limit;
+void LocalSearch::improve(int64_t level) {
   if (order_.empty()) return;
   std::vector<Decision> best = decisions();
   int64_t best_extra = evaluator_->extra_ns();
   logging_ = true;
-  while (!out_of_work(end) && best_extra > 0) {
+  while (!exhausted() && best_extra > 0) {
     // A walk from the best that may lose a little on its way.
     const int64_t limit = best_extra + (best_extra >> kSlackShifts[below(std::size(kSlackShifts))]);
-    for (int idle = 0; idle < kWalk && !out_of_work(end); ++idle) {
+    for (int idle = 0; idle < kWalk && !exhausted(); ++idle) {
       if (!rebuild(level, limit)) {
         roll_back();
       } else if (evaluator_->extra_ns() < best_extra) {
@@ -281,13 +289,12 @@ bool LocalSearch::rebuild(int64_t level, int64_t limit) {
   return evaluator_->extra_ns() <= limit;
 }
 
-void LocalSearch::sink(int64_t work_limit) {
-  const int64_t end = evaluator_->work() + work_limit;
+void LocalSearch::sink() {
   std::vector<Decision> best = decisions();
   int64_t peak = evaluator_->peak_bytes();
   for (const int64_t part : {16, 64, 256, 1024}) {
     bool reached = true;
-    while (reached && !out_of_work(end)) {
+    while (reached && !exhausted()) {
       reached = lower_to(peak - std::max<int64_t>(1, peak / part));
       if (evaluator_->peak_bytes() >= peak) {
         restore(best);
@@ -314,18 +321,17 @@ void LocalSearch::kick() {
   for (size_t i = first; i < last; ++i) set(i, static_cast<Choice>(below(choices)));
 }
 
-void LocalSearch::sink_deeper(int64_t work_limit) {
-  const int64_t end = evaluator_->work() + work_limit;
+void LocalSearch::sink_deeper() {
   std::vector<Decision> best = decisions();
   int64_t peak = evaluator_->peak_bytes();
   int64_t extra = evaluator_->extra_ns();
   const size_t patience = kPatience + 2 * order_.size();
-  for (size_t idle = 0; idle < patience && !out_of_work(end) && !order_.empty(); ++idle) {
+  for (size_t idle = 0; idle < patience && !exhausted() && !order_.empty(); ++idle) {
     kick();
     // Equal peaks at less time count: a plateau is left by walking over it.
     lower(all_, Rule::area, peak - 1, static_cast<double>(below(2)), kNoLimit);
     const bool lower_peak = evaluator_->peak_bytes() < peak;
-    if (lower_peak) sink(end - evaluator_->work());
+    if (lower_peak) sink();
     if (std::pair(evaluator_->peak_bytes(), evaluator_->extra_ns()) < std::pair(peak, extra)) {
       idle = 0;
       peak = evaluator_->peak_bytes();

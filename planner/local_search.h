@@ -21,18 +21,19 @@ namespace lowtide::planner {
 class LocalSearch {
  public:
   struct Settings {
-    std::string strategy;                               // named in the archive
-    bool duplicates = true;                             // whether keep bits may be off
-    std::function<bool()> stop = [] { return false; };  // asked now and then; ends everything
+    std::string strategy;             // named in the archive
+    bool duplicates = true;           // whether keep bits may be off
+    std::function<bool()> stop = {};  // asked now and then, where there is one; ends everything
   };
 
   LocalSearch(const Simulator& simulator, Archive& archive, Settings settings);
 
   [[nodiscard]] int64_t peak_bytes() { return evaluator_->peak_bytes(); }
   [[nodiscard]] int64_t extra_ns() { return evaluator_->extra_ns(); }
-  [[nodiscard]] int64_t work() const { return evaluator_->work(); }
-  // Whether `work` has reached `end`, or the caller wants to stop.
-  [[nodiscard]] bool out_of_work(int64_t end);
+  [[nodiscard]] int64_t work() const { return evaluator_->work() + work_; }
+  // What follows may do this much work, and then returns early with a valid assignment.
+  void allow(int64_t work);
+  [[nodiscard]] bool exhausted();
   // Candidates in the order they were packed.
   [[nodiscard]] const std::vector<StorageId>& order() const { return order_; }
 
@@ -49,15 +50,15 @@ class LocalSearch {
   bool lower_to(int64_t level);
   // The Jane Street rule instead: the least time per byte of global peak freed.
   bool lower_peak_to(int64_t level);
-  // As low as moves lead; stops after `work_limit` more work.
-  void sink(int64_t work_limit);
-  // Again and again from random changes of a few neighbours, for `work_limit` more work.
-  void sink_deeper(int64_t work_limit);
+  // As low as moves lead.
+  void sink();
+  // Again and again from random changes of a few neighbours, until that has long been in vain.
+  void sink_deeper();
   // Undoes what costs time and is not needed for `level`. The peak must be at most `level`.
   void trim(int64_t level);
-  // Large-neighbourhood search at `level`, for `work_limit` more work. The peak must be at most
-  // `level` and stays so; time never rises.
-  void improve(int64_t level, int64_t work_limit);
+  // Large-neighbourhood search at `level` until exhausted. The peak must be at most `level` and
+  // stays so; time never rises.
+  void improve(int64_t level);
 
  private:
   enum class Rule : uint8_t { area, peak };
@@ -111,7 +112,10 @@ class LocalSearch {
   std::vector<char> in_pool_;
   std::vector<std::pair<size_t, Choice>> log_;  // changes to undo, while logging_
   bool logging_ = false;
+  int64_t work_ = 0;  // besides the evaluator's
+  int64_t end_ = 0;   // of the work that is allowed
   bool stopped_ = false;
+  uint32_t questions_ = 0;  // times that exhausted() was asked
   int64_t stamp_ = 0;
   uint64_t random_ = 1;
 };

@@ -8,7 +8,7 @@ const std::vector<Strategy>& strategies() {
   static const std::vector<Strategy> all = {
       {"keep_all", explore_keep_all},
       {"greedy", explore_greedy},
-      {"lowtide", explore_lowtide, "single+peak=BYTES"},
+      {"lowtide", explore_lowtide, "single+peak=BYTES+seconds=S"},
       {"knapsack", explore_knapsack, "flops"},
       {"beam", explore_beam},
       {"uniform", explore_uniform, "N"},

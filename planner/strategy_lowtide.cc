@@ -2,9 +2,12 @@
 // reachable peaks, denser where the time rises fast. Independent of any budget, so its frontier is
 // one for all. Arguments, joined by "+": "peak=BYTES" plans for one level only, which is quicker
 // and promises nothing about other levels; "single" leaves keep bits on: the plan space in which a
-// value is recomputed once.
+// value is recomputed once; "seconds=S" stops the search after that time with what it has found
+// (then, and only then, the result depends on the machine).
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <string>
@@ -19,49 +22,60 @@ namespace {
 
 constexpr int kLevels = 64;
 constexpr int kRefinements = 48;
-constexpr int64_t kLevelWork = 600;  // per op, of a trace of one op
+constexpr int64_t kLevelWork = 2100;  // per candidate, of a trace of one
+constexpr int64_t kMostLevelWork = 25'000'000;
 // The search for the lowest peak, and that for one level only, take this many levels' work.
 constexpr int64_t kFloorLevels = 16;
-constexpr int64_t kFloorWork = 10'000'000;  // and this, which small traces need too
+constexpr int64_t kFloorWork = 40'000'000;  // and this, which small traces need too
 constexpr int64_t kOnlyLevels = 20;
 
 struct Arguments {
   bool duplicates = true;
   int64_t only_peak_bytes = -1;
+  int64_t seconds = -1;
 };
+
+// "name=NUMBER" into `value`; false where `word` is of another name.
+bool take_number(std::string_view word, std::string_view name, int64_t& value) {
+  if (!word.starts_with(name) || word.substr(name.size(), 1) != "=") return false;
+  const char* end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data() + name.size() + 1, end, value);
+  if (error != std::errc() || rest != end || value < 0) {
+    throw InvalidInput("strategy lowtide: \"" + std::string(word) + "\" is not " +
+                       std::string(name) + "=N with a whole number");
+  }
+  return true;
+}
 
 Arguments parse(std::string_view text) {
   Arguments arguments;
   while (!text.empty()) {
     const size_t plus = text.find('+');
     const std::string_view word = text.substr(0, plus);
-    constexpr std::string_view kPeak = "peak=";
     if (word == "single") {
       arguments.duplicates = false;
-    } else if (word.starts_with(kPeak)) {
-      const char* end = word.data() + word.size();
-      const auto [rest, error] =
-          std::from_chars(word.data() + kPeak.size(), end, arguments.only_peak_bytes);
-      if (error != std::errc() || rest != end || arguments.only_peak_bytes < 0) {
-        throw InvalidInput("strategy lowtide: \"" + std::string(word) +
-                           "\" is not peak=BYTES with a whole number of bytes");
-      }
-    } else {
+    } else if (!take_number(word, "peak", arguments.only_peak_bytes) &&
+               !take_number(word, "seconds", arguments.seconds)) {
       throw InvalidInput("strategy lowtide: \"" + std::string(word) +
-                         "\" is not known; use single or peak=BYTES");
+                         "\" is not known; use single, peak=BYTES or seconds=S");
     }
     text = plus == std::string_view::npos ? std::string_view() : text.substr(plus + 1);
   }
   return arguments;
 }
 
-// Work for one level. Grows a little faster than the trace, so that planning time stays below its
-// power of 3/2.
-int64_t level_work(const Simulator& simulator) {
-  const auto ops = static_cast<int64_t>(simulator.trace().ops.size());
+// Work for one level. Grows a little faster than the number of candidates, so that planning time
+// stays below its power of 3/2.
+int64_t level_work(size_t candidates) {
+  const auto n = static_cast<int64_t>(candidates);
   int64_t root = 1;
-  while (root * root * root * root < ops) ++root;
-  return kLevelWork * ops * root;
+  while (root * root * root * root < 4 * n) ++root;
+  return std::min(kLevelWork * n * root, kMostLevelWork);
+}
+
+std::function<bool()> stop_after(int64_t seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  return [end] { return std::chrono::steady_clock::now() >= end; };
 }
 
 class Explorer {
@@ -69,14 +83,19 @@ class Explorer {
   Explorer(const Simulator& simulator, Archive& archive, const Arguments& arguments)
       : simulator_(simulator),
         archive_(archive),
-        search_(simulator, archive, {.strategy = "lowtide", .duplicates = arguments.duplicates}),
-        level_work_(level_work(simulator)) {
+        search_(simulator, archive,
+                {.strategy = "lowtide",
+                 .duplicates = arguments.duplicates,
+                 .stop = arguments.seconds >= 0 ? stop_after(arguments.seconds)
+                                                : std::function<bool()>()}),
+        level_work_(level_work(search_.order().size())) {
     search_.offer();
   }
 
   void one_level(int64_t peak_bytes) {
     if (search_.order().empty() || search_.peak_bytes() <= peak_bytes) return;
     bool reached = false;
+    search_.allow(kFloorLevels * level_work_);
     for (const bool by_area : {true, false}) {
       search_.restore({});
       if (!(by_area ? search_.lower_to(peak_bytes) : search_.lower_peak_to(peak_bytes))) continue;
@@ -84,7 +103,8 @@ class Explorer {
       reached = true;
     }
     if (!reached) {
-      find_floor(simulator_, search_, archive_, level_work_);
+      search_.allow(kFloorLevels * level_work_);
+      find_floor(simulator_, search_, archive_);
       sink();
     }
     improve(peak_bytes, kOnlyLevels * level_work_);
@@ -101,6 +121,7 @@ class Explorer {
     improve(floor, 2 * level_work_);
     // What helped below may help above, once trimmed.
     for (int i = kLevels - 1; i > 0; --i) {
+      search_.allow(level_work_);
       search_.restore(archive_.cheapest(level(i + 1))->decisions);
       search_.trim(level(i));
     }
@@ -111,19 +132,22 @@ class Explorer {
   // Below the floor that greedy has found, from there and by another way from keep all.
   void sink() {
     const int64_t work = (kFloorWork + kFloorLevels * level_work_) / 2;
+    search_.allow(work);
     search_.restore(archive_.entries().begin()->second.decisions);
-    search_.sink_deeper(work);
+    search_.sink_deeper();
+    search_.allow(work);
     search_.restore({});
-    search_.sink(work);
-    search_.sink_deeper(work);
+    search_.sink();
+    search_.sink_deeper();
   }
 
   void improve(int64_t peak_bytes, int64_t work) {
     const Archive::Entry* best = archive_.cheapest(peak_bytes);
     if (best == nullptr) return;
+    search_.allow(work);
     search_.restore(best->decisions);
     search_.trim(peak_bytes);
-    search_.improve(peak_bytes, work);
+    search_.improve(peak_bytes);
   }
 
   // Half way into the widest step: there a budget pays most for what it does not use.

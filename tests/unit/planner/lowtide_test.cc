@@ -110,11 +110,23 @@ TEST(Lowtide, ArgumentsAreNamed) {
   const Trace trace = testing::chain_trace(3);
   const Simulator simulator(trace);
   Archive archive;
-  for (const char* text :
-       {"lowtide:clever", "lowtide:peak=", "lowtide:peak=-1", "lowtide:peak=9x"}) {
+  for (const char* text : {"lowtide:clever", "lowtide:peak=", "lowtide:peak=-1", "lowtide:peak=9x",
+                           "lowtide:seconds=1.5"}) {
     EXPECT_THROW(explore(text, simulator, archive), InvalidInput) << text;
   }
   EXPECT_NO_THROW(explore("lowtide:single+peak=100", simulator, archive));
+}
+
+TEST(Lowtide, StopsAtItsTimeLimitWithWhatItHas) {
+  const Trace trace = testing::gpt_trace({.layers = 6});
+  const Simulator simulator(trace);
+  Archive archive;
+  const std::clock_t begin = std::clock();
+  explore("lowtide:seconds=0", simulator, archive);
+  const double cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  EXPECT_LT(cpu_seconds, 0.7);  // the full search takes twice as long, and this next to nothing
+  ASSERT_FALSE(archive.entries().empty());
+  EXPECT_EQ(archive.entries().rbegin()->first, trace.peaks.rounded_bytes);
 }
 
 TEST(Lowtide, OnEagerProgramsIsNeverWorseThanGreedy) {

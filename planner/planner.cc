@@ -62,6 +62,9 @@ Plan make_plan(const Trace& trace, const Frontier& frontier, int64_t budget_byte
   plan.account = account_of(trace, *point, options.reserve_bytes);
   plan.decisions = point->decisions;
   plan.predicted = point->predicted;
+  if (options.bound_work > 0) {
+    plan.bound = BoundFinder(trace).judge(plan, budget_bytes - fixed_bytes, options.bound_work);
+  }
   const CheckResult check = check_plan(trace, plan);
   LOWTIDE_CHECK(
       check.verdict == Verdict::ok,

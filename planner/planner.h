@@ -16,6 +16,7 @@
 
 #include "core/plan.h"
 #include "core/trace.h"
+#include "planner/bound.h"
 
 namespace lowtide::planner {
 
@@ -48,6 +49,7 @@ struct PlannerOptions {
   std::vector<std::string> strategies = {"keep_all", "lowtide"};
   int64_t reserve_bytes = 0;       // the user's --reserve, added to outside_bytes of the trace
   ReservedReplay reserved_replay;  // may be empty
+  int64_t bound_work = BoundFinder::kWork;  // 0: plans come without a bound
 };
 
 [[nodiscard]] Frontier build_frontier(const Trace& trace, const PlannerOptions& options = {});

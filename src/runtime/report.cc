@@ -77,10 +77,12 @@ std::string SessionImpl::report() const {
   row(out, "checked",
       std::to_string(stats_.verified) + " recomputed and compared, " +
           std::to_string(stats_.mismatched) + " differ");
+  const Bound& bound = plan.bound;
   row(out, "bound and gap",
-      plan.bound.lower_bound_ns < 0
-          ? "not computed by strategy " + plan.strategy
-          : format_duration(plan.bound.lower_bound_ns) + ", " + percent(plan.bound.gap));
+      bound.lower_bound_ns < 0
+          ? "none"
+          : format_duration(bound.lower_bound_ns) + ", " +
+                (bound.gap < 0 ? "no gap to state" : percent(bound.gap)) + ", " + bound.space);
   if (stats_.divergences + stats_.evictions + stats_.rescues > 0) {
     row(out, "events",
         std::to_string(stats_.divergences) + " divergences, " + std::to_string(stats_.evictions) +

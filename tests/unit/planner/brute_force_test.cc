@@ -1,0 +1,87 @@
+// Every plan of tiny problems, in both plan spaces: simulator and checker agree on each, and no
+// bound is above the optimum.
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <string>
+
+#include "planner/bound.h"
+#include "planner/checker.h"
+#include "planner/planner.h"
+#include "planner/simulator.h"
+#include "tiny_problems.h"
+
+namespace lowtide::planner {
+namespace {
+
+constexpr int kProblems = 240;
+constexpr size_t kCandidates = 6;
+constexpr int64_t kWork = 2'000'000;
+
+std::string name(const TinyProblem& problem) {
+  return (problem.trace.execution == Execution::joint ? "joint, seed " : "eager, seed ") +
+         std::to_string(problem.seed);
+}
+
+class BruteForce : public ::testing::TestWithParam<Space> {
+ protected:
+  static const std::vector<TinyProblem>& problems() {
+    static const std::vector<TinyProblem> all = tiny_problems(kProblems, kCandidates);
+    return all;
+  }
+};
+
+TEST_P(BruteForce, SimulatorAndCheckerAgreeOnEveryPlan) {
+  int64_t plans = 0;
+  for (const TinyProblem& problem : problems()) {
+    SCOPED_TRACE(name(problem));
+    const Simulator simulator(problem.trace);
+    for_each_plan(problem, GetParam(), [&](const DecisionTable& table) {
+      ++plans;
+      const SimulationResult result = simulator.simulate(table);
+      Plan plan;
+      plan.trace_fingerprint = problem.trace.fingerprint();
+      plan.decisions = table.to_decisions();
+      plan.predicted.peak_requested_bytes = result.peak_requested_bytes;
+      plan.predicted.peak_rounded_bytes = result.peak_rounded_bytes;
+      plan.predicted.peak_reserved_bytes = result.peak_rounded_bytes;
+      plan.predicted.recompute_ns = result.recompute_ns;
+      plan.predicted.step_ns = problem.trace.step_ns + result.recompute_ns;
+      plan.budget_bytes = result.peak_rounded_bytes;
+      const CheckResult check = check_plan(problem.trace, plan);
+      ASSERT_EQ(check.verdict, Verdict::ok) << check.detail;
+    });
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(plans, 10 * kProblems);
+}
+
+TEST_P(BruteForce, NoBoundIsAboveTheOptimum) {
+  int levels = 0;
+  double reached = 0;
+  for (const TinyProblem& problem : problems()) {
+    SCOPED_TRACE(name(problem));
+    BoundFinder finder(problem.trace);
+    const Optima least = optima(problem, GetParam());
+    for (auto it = least.begin(); it != least.end(); ++it) {
+      // The optimum of every level from this peak to just below the next.
+      const auto next = std::next(it);
+      const int64_t bound = finder.lower_bound_ns(GetParam(), it->first, kWork);
+      ASSERT_LE(bound, it->second) << "level " << it->first;
+      if (next != least.end()) {
+        ASSERT_LE(finder.lower_bound_ns(GetParam(), next->first - 1, kWork), it->second);
+      }
+      if (it->second <= 0) continue;
+      ++levels;
+      reached += static_cast<double>(bound) / static_cast<double>(it->second);
+    }
+  }
+  // A bound that is always zero would pass the above.
+  EXPECT_GT(reached / levels, GetParam() == Space::single ? 0.5 : 0.35);
+}
+
+INSTANTIATE_TEST_SUITE_P(Spaces, BruteForce, ::testing::Values(Space::single, Space::general),
+                         [](const auto& space) { return std::string(to_string(space.param)); });
+
+}  // namespace
+}  // namespace lowtide::planner

@@ -1,7 +1,8 @@
-// Every plan of tiny problems, in both plan spaces: simulator and checker agree on each, and no
-// bound is above the optimum.
+// Every plan of tiny problems, in both plan spaces: simulator and checker agree on each, the search
+// finds the optimum at every level, and no bound is above it.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <iterator>
 #include <string>
 
@@ -14,7 +15,7 @@
 namespace lowtide::planner {
 namespace {
 
-constexpr int kProblems = 240;
+constexpr int kProblems = 200;
 constexpr size_t kCandidates = 6;
 constexpr int64_t kWork = 2'000'000;
 
@@ -78,6 +79,31 @@ TEST_P(BruteForce, NoBoundIsAboveTheOptimum) {
   }
   // A bound that is always zero would pass the above.
   EXPECT_GT(reached / levels, GetParam() == Space::single ? 0.5 : 0.35);
+}
+
+TEST_P(BruteForce, StrategyLowtideFindsTheOptimumAtEveryLevel) {
+  PlannerOptions options;
+  options.strategies = {"keep_all", GetParam() == Space::single ? "lowtide:single" : "lowtide"};
+  int levels = 0;
+  int missed = 0;
+  for (const TinyProblem& problem : problems()) {
+    SCOPED_TRACE(name(problem));
+    const Frontier frontier = build_frontier(problem.trace, options);
+    for (const auto& [peak, ns] : optima(problem, GetParam())) {
+      ++levels;
+      const FrontierPoint* point = frontier.select(peak);
+      if (point == nullptr || point->predicted.recompute_ns > ns) {
+        ++missed;
+        std::printf(
+            "%s: level %lld: optimum %lld, found %lld\n", name(problem).c_str(),
+            static_cast<long long>(peak), static_cast<long long>(ns),
+            point == nullptr ? -1LL : static_cast<long long>(point->predicted.recompute_ns));
+        continue;
+      }
+      ASSERT_EQ(point->predicted.recompute_ns, ns) << "cheaper than the possible at " << peak;
+    }
+  }
+  EXPECT_EQ(missed, 0) << "of " << levels;
 }
 
 INSTANTIATE_TEST_SUITE_P(Spaces, BruteForce, ::testing::Values(Space::single, Space::general),

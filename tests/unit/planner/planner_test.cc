@@ -186,6 +186,7 @@ TEST(MakePlan, AccountAddsUpToThePeak) {
   trace.outside_bytes = 1000;
   PlannerOptions options;
   options.reserve_bytes = 50;
+  options.bound_work = 0;
   const Frontier frontier = build_frontier(trace, options);
   for (const FrontierPoint& point : frontier.points()) {
     const Plan plan = make_plan(trace, frontier, peak(point) + 1050, options);

@@ -18,6 +18,7 @@ namespace lowtide::runtime {
 
 struct AutoSession::Thread {
   AutoSession* session = nullptr;  // null = never began a step
+  bool watched = false;            // its ops have been seen since an earlier step, or since start()
   uint64_t plain_in = 0;           // the generation in which it collided with another thread's step
   ~Thread();
 };
@@ -81,6 +82,7 @@ AutoSession::AutoSession(RunOptions options) : options_(std::move(options)) {
 void AutoSession::start() {
   front_end_ = make_front_end();
   front_end_->enter_thread();
+  this_thread().watched = true;
   core_ = &hooks::TorchCpuAllocator::core();
   hooks::TorchCpuAllocator::install();
   hooks::TorchCpuAllocator::set_last_resort([this](size_t bytes) { return give_way(bytes); });
@@ -163,7 +165,7 @@ bool AutoSession::begin_step() noexcept {
 
 void AutoSession::open_step() {
   // A thread that was not watched until now: the op that saves is past the point of capture.
-  const bool whole = front_end_->on_this_thread();
+  const bool whole = std::exchange(this_thread().watched, true);
   front_end_->enter_thread();
   front_end_->abandon_open_frames();
   note_peak();

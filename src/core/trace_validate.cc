@@ -11,6 +11,7 @@ namespace {
 // Sums over a step stay below this (64 PiB, 2.2 years), so that a planner may add, and replay a
 // hundred times over, in 64 bits.
 constexpr int64_t kMaxSum = int64_t{1} << 56;
+constexpr int64_t kMaxProduct = int64_t{1} << 62;
 
 [[noreturn]] void fail(const std::string& where, const std::string& problem) {
   throw FileError("invalid trace: " + where + ": " + problem +
@@ -34,6 +35,7 @@ class Validator {
     check_totals();
     for (size_t i = 0; i < trace_.storages.size(); ++i) check_storage(i);
     for (size_t i = 0; i < trace_.ops.size(); ++i) check_op(i);
+    check_products();
     for (size_t i = 0; i < trace_.storages.size(); ++i) check_recipe(i);
     check_saves();
     check_events();
@@ -123,6 +125,14 @@ class Validator {
     }
     for (const StorageId written : op.writes) {
       check(in_range(written, trace_.storages.size()), "ops", i, "writes what is not a storage");
+    }
+  }
+
+  // A search sums live bytes over the events, and op times over what each of them recomputes.
+  void check_products() const {
+    const auto events = static_cast<int64_t>(trace_.events.size() + 1);
+    if (total_bytes_ > kMaxProduct / events || total_ns_ > kMaxProduct / events) {
+      fail("trace", "all bytes or all op times, times the number of events, are above 2^62");
     }
   }
 

@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "runtime/geometry.h"
+
 namespace lowtide::runtime {
 namespace {
 
@@ -15,8 +17,7 @@ using Arguments = c10::ArrayRef<c10::IValue>;
 c10::IntArrayRef sizes_of(Arguments arguments, size_t index) {
   if (index >= arguments.size() || !arguments[index].isTensor()) return {};
   const at::Tensor& tensor = arguments[index].toTensor();
-  if (!tensor.defined() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return {};
-  return tensor.sizes();
+  return is_plain(tensor) ? tensor.sizes() : c10::IntArrayRef();
 }
 
 // [..., m, k] times [..., k, n]; a vector counts as a matrix of one column.

@@ -230,8 +230,8 @@ TEST(MakePlan, InfeasibleBudgetNamesTheSmallestReachable) {
 
 TEST(Strategies, AreNamedAndUnknownOnesRefused) {
   EXPECT_THAT(strategy_names(),
-              ::testing::IsSupersetOf({"keep_all", "greedy", "knapsack", "beam", "uniform", "sqrt",
-                                       "nested", "chain_dp", "selective"}));
+              ::testing::IsSupersetOf({"keep_all", "greedy", "lowtide", "knapsack", "beam",
+                                       "uniform", "sqrt", "nested", "chain_dp", "selective"}));
   const Trace trace = testing::chain_trace(3);
   try {
     (void)build_frontier(trace, {.strategies = {"keep_all", "clever"}, .reserved_replay = {}});
@@ -239,7 +239,7 @@ TEST(Strategies, AreNamedAndUnknownOnesRefused) {
   } catch (const InvalidInput& error) {
     EXPECT_THAT(error.message(),
                 ::testing::AllOf(::testing::HasSubstr("\"clever\""),
-                                 ::testing::HasSubstr("keep_all, greedy, lowtide:")));
+                                 ::testing::HasSubstr("keep_all, greedy, lowtide[:single")));
   }
   EXPECT_THROW((void)build_frontier(trace, {.strategies = {}, .reserved_replay = {}}),
                InvalidInput);

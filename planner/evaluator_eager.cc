@@ -227,7 +227,7 @@ void EagerEvaluator::tell_replay(int32_t step, Replay& replay) {
   }
   int64_t live = 0;
   for (const OpId op : ops_) {
-    replay.ns += problem_.trace().ops[at(op)].time_ns();
+    replay.ns += problem_.trace().ops[at(op)].recompute_ns();
     const ReplayOp& effect = problem_.replay(op);
     replay.peak_bytes = std::max(replay.peak_bytes, live + effect.peak.rounded);
     live += effect.outputs.rounded;

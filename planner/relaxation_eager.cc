@@ -216,7 +216,7 @@ class EagerRelaxation {
     std::vector<int64_t> replay_cost(trace_.ops.size());
     for (OpId op = 0; at(op) < trace_.ops.size(); ++op) {
       if (windows_.slots(op).empty()) continue;
-      const int64_t ns = trace_.ops[at(op)].time_ns();
+      const int64_t ns = trace_.ops[at(op)].recompute_ns();
       if (general_) {
         count_[at(op)] = lp_.add_variable(ns, static_cast<int32_t>(most) + 2);
       } else {

@@ -48,34 +48,9 @@ TEST(HardOps, GeneratorPassedByHand) {
 // An operator that draws from the default generator and does not say so.
 at::Tensor noisy(const at::Tensor& x) { return x + at::rand(x.sizes()); }
 
-// An operator whose kernel differentiates: a backward within one op of the forward.
-at::Tensor slope(const at::Tensor& x) {
-  const c10::AutoGradMode on(true);
-  const at::Tensor y = x.detach().requires_grad_();
-  return torch::autograd::grad({(y.sin() * y).sum()}, {y})[0];
-}
-
 TORCH_LIBRARY(lowtide_hard_test, library) {
   library.def("noisy(Tensor x) -> Tensor");
   library.impl("noisy", c10::DispatchKey::CPU, TORCH_FN(noisy));
-  library.def("slope(Tensor x) -> Tensor");
-  library.impl("slope", c10::DispatchKey::CPU, TORCH_FN(slope));
-}
-
-TEST(HardOps, OperatorThatDifferentiatesInside) {
-  const auto op = c10::Dispatcher::singleton()
-                      .findSchemaOrThrow("lowtide_hard_test::slope", "")
-                      .typed<at::Tensor(const at::Tensor&)>();
-  EXPECT_EQ(differences(training([op] {
-              const at::Tensor x = torch::randn({64, 96});
-              const at::Tensor w = parameter({96, 96});
-              return Net{{w}, [=](int) {
-                           const at::Tensor first = op.call(x);  // nothing has been saved yet
-                           const at::Tensor h = (x.mm(w) * first).exp();
-                           return (h * op.call(h.detach()) * h.sin()).mean();
-                         }};
-            })),
-            "");
 }
 
 TEST(HardOps, UndeclaredRandomnessIsFoundAndTheStreamGoesOn) {

@@ -50,9 +50,7 @@ TEST(Field, F14PlansCountStoragesAndNeverParameters) {
   EXPECT_LT(by_storage, by_tensor);
   EXPECT_LE(by_storage, trace.peaks.requested_bytes) << "more saved than was ever alive";
 
-  const int64_t half =
-      (smallest_budget(program) + trace.peaks.reserved_bytes + trace.outside_bytes) / 2;
-  options.budget = std::to_string(half);
+  options.budget = std::to_string(smallest_budget(program));
   const SessionRun run = run_session(program, 9, options);
   EXPECT_EQ(run.observed, plain);
   EXPECT_EQ(run.stats.steps_over_budget, 0);

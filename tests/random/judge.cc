@@ -10,6 +10,7 @@
 #include "counting/mapping_counter.h"
 #include "planner/checker.h"
 #include "planner/planner.h"
+#include "runtime/store.h"
 #include "runtime/variant.h"
 
 namespace lowtide::testing {
@@ -36,6 +37,12 @@ SessionOptions quick(const std::string& budget) {
   options.store = false;
   options.warmup_steps = 1;
   options.probe_steps = 1;
+  return options;
+}
+
+planner::PlannerOptions quick_planning() {
+  planner::PlannerOptions options = runtime::planner_options(0);
+  options.bound_work = 0;  // nobody reads how near the plans are
   return options;
 }
 
@@ -132,6 +139,11 @@ std::string Tally::text() const {
          " programs refused by autograd, alike";
 }
 
+BudgetRange budgets_of(const Trace& trace, const planner::Frontier& frontier) {
+  return {frontier.smallest_peak_bytes() + trace.outside_bytes,
+          frontier.points().front().predicted.peak_reserved_bytes + trace.outside_bytes};
+}
+
 std::string judge(const RandomProgram& random_program, Tally& tally) {
   const FrontEndOf front_end(random_program.seed);
   const Program program = runnable(random_program);
@@ -151,18 +163,21 @@ std::string judge(const RandomProgram& random_program, Tally& tally) {
   if (!text.empty() || !probed.has_value() || !probed->trace.has_value()) {
     return "without a limit: " + (text.empty() ? "no trace after the probe" : text);
   }
-  runtime::Variant variant(*probed->trace);
-  const int64_t outside = probed->trace->outside_bytes;
-  const planner::Frontier frontier =
-      planner::build_frontier(*probed->trace, runtime::planner_options(0));
-  const int64_t smallest = frontier.smallest_peak_bytes() + outside;
-  const int64_t largest = frontier.points().front().predicted.peak_reserved_bytes + outside;
+  // One search for all budgets: the plans are left where the sessions look for them.
+  const Trace& trace = *probed->trace;
+  const planner::PlannerOptions planning = quick_planning();
+  const planner::Frontier frontier = planner::build_frontier(trace, planning);
+  const BudgetRange range = budgets_of(trace, frontier);
   for (const int64_t percent : {25, 50, 75}) {
-    const std::string budget = std::to_string(smallest + (largest - smallest) * percent / 100);
+    const int64_t bytes = range.at_percent(percent);
+    const std::string budget = std::to_string(bytes);
+    Plan plan = planner::make_plan(trace, frontier, bytes, planning);
+    plan.measured = probed->plan->measured;
+    runtime::Store(stored.directory, stored.name).save(plan);
     ++tally.pairs;
     stored.budget = budget;
     std::optional<SessionRun> run;
-    text = judge_run(program, plain, kEnforcedSteps, stored, outside, tally, run);
+    text = judge_run(program, plain, kEnforcedSteps, stored, trace.outside_bytes, tally, run);
     if (text.empty() && run.has_value()) {
       text = judge_plan(*run);
       tally.dropped += run->stats.replayed_ops > 0 && !run->plan->decisions.empty() ? 1 : 0;
@@ -171,7 +186,7 @@ std::string judge(const RandomProgram& random_program, Tally& tally) {
       return "at " + budget + " bytes (" + std::to_string(percent) + " %): " + text;
     }
   }
-  const std::string half = std::to_string((smallest + largest) / 2);
+  const std::string half = std::to_string(range.at_percent(50));
   Tally cold_tally;
   std::optional<SessionRun> cold;
   // What was made before the session is known, and counted, once the probe has seen it.

@@ -2,8 +2,8 @@
 // reachable one and what keeping everything takes; judged by bits and by memory counted from
 // outside.
 //
-// One program: plain steps; a probe without a limit, verified; then a run from the stored trace at
-// 25, 50 and 75 % of the way from the smallest budget to keep-all, and a run that begins without a
+// One program: plain steps; a probe without a limit, verified; then a run from a stored plan at 25,
+// 50 and 75 % of the way from the smallest budget to keep-all, and a run that begins without a
 // trace at the half. The executable must link lowtide_mapping_counter. Not thread-safe (sessions
 // and the environment are the process's).
 #pragma once
@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 
+#include "planner/planner.h"
 #include "random/random_program.h"
 
 namespace lowtide::testing {
@@ -30,6 +31,17 @@ struct Tally {
   Tally& operator+=(const Tally& other);
   [[nodiscard]] std::string text() const;
 };
+
+// What a program needs, outside memory included: with the frontier's smallest plan and with the one
+// that keeps everything. Bytes.
+struct BudgetRange {
+  int64_t smallest = 0;
+  int64_t keep_all = 0;
+  [[nodiscard]] int64_t at_percent(int64_t percent) const {
+    return smallest + (keep_all - smallest) * percent / 100;
+  }
+};
+[[nodiscard]] BudgetRange budgets_of(const Trace& trace, const planner::Frontier& frontier);
 
 // What is wrong with the program under Lowtide; empty = nothing. Adds to `tally`.
 [[nodiscard]] std::string judge(const RandomProgram& program, Tally& tally);

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "hooks/torch_cpu_allocator.h"
 #include "put_allocator.h"
-#include "random/random_program.h"
+#include "random/judge.h"
 #include "runtime/variant.h"
 
 namespace lowtide::testing {
@@ -123,7 +123,7 @@ bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 
 int64_t bytes_in_use() { return hooks::TorchCpuAllocator::core().stats().requested.current; }
 
-// Close to the smallest budget, with a plan in force that drops and recomputes.
+// At a quarter of the way from the smallest budget to keep-all, with a plan in force.
 class Enforced {
  public:
   explicit Enforced(const RandomProgram& program) : restartable(program) {
@@ -140,12 +140,16 @@ class Enforced {
       for (int i = 0; i < 8 && probe.phase() != SessionPhase::enforce; ++i) {
         (void)restartable.step(&probe);
       }
-      runtime::Variant variant(*probe.trace());
-      options.budget =
-          std::to_string(variant.smallest_peak_bytes() + probe.trace()->outside_bytes + 64 * 1024);
+      const Trace& trace = *probe.trace();
+      const planner::Frontier frontier =
+          planner::build_frontier(trace, runtime::planner_options(0));
+      options.budget = std::to_string(budgets_of(trace, frontier).at_percent(25));
     }
     restartable.end();
     session = std::make_unique<Session>(options);  // finds the trace
+    for (int i = 0; i < 8 && session->phase() != SessionPhase::enforce; ++i) {
+      (void)right_step();
+    }
   }
 
   // A right step; false where its bits differ. Leaves nothing in use.

@@ -140,6 +140,7 @@ class Enforced {
       for (int i = 0; i < 8 && probe.phase() != SessionPhase::enforce; ++i) {
         (void)restartable.step(&probe);
       }
+      (void)restartable.step(&probe);  // the first enforced one stores the verified plan
       const Trace& trace = *probe.trace();
       const planner::Frontier frontier =
           planner::build_frontier(trace, runtime::planner_options(0));
@@ -186,7 +187,8 @@ TEST_P(Faults, EachOfTheFirstTwoHundredAllocationsOfAStep) {
   for (int64_t nth = 1; nth <= 200; ++nth) {
     allocator.arm(nth, /*for_good=*/nth % 2 == 0);
     try {
-      (void)run.restartable.step(run.session.get());
+      // What fails may be something that Lowtide can do without: then the step is right.
+      EXPECT_TRUE(equal(run.restartable.step(run.session.get()), run.expected)) << nth;
     } catch (const c10::OutOfMemoryError&) {
       ++failed;
     }
@@ -195,7 +197,7 @@ TEST_P(Faults, EachOfTheFirstTwoHundredAllocationsOfAStep) {
     ASSERT_TRUE(run.right_step()) << "after allocation " << nth;
     ASSERT_EQ(bytes_in_use(), base) << "after allocation " << nth;
   }
-  EXPECT_EQ(failed, 200);
+  EXPECT_GE(failed, 190);
 }
 
 struct ThrowsInBackward : public torch::autograd::Function<ThrowsInBackward> {

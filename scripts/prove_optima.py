@@ -129,8 +129,12 @@ def prove(program, path, space, budget, model, seconds, strategy):
         (found,) = tool(program, "frontier", path, strategy.format(budget), budget)["budgets"]
         if found and (best is None or found["extra_ns"] < best):
             best = found["extra_ns"]
-    if best is not None and bound is not None and best - bound <= max(1, 2e-6 * abs(best)):
-        bound = best
+    if best is not None and bound is not None:
+        tolerance = max(1, 2e-6 * abs(best))
+        if bound > best + tolerance:
+            raise RuntimeError(f"{path}: the bound {bound} is above a plan of {best} ns")
+        if best - bound <= tolerance:
+            bound = best
     return best, bound
 
 

@@ -33,6 +33,10 @@ std::vector<TinyProblem> tiny_problems(int count, size_t most_candidates) {
                           joint ? instance_from_json(testing::random_instance(seed, ops))
                                 : testing::random_trace(seed, ops),
                           {}};
+      // Some ops are cheaper or dearer to repeat than to run.
+      for (size_t o = 0; !joint && o < problem.trace.ops.size(); o += 3) {
+        problem.trace.ops[o].replay_ns = 1 + static_cast<int64_t>(seed * 31 + o * 17) % 120;
+      }
       problem.candidates = candidates_of(problem.trace);
       if (problem.candidates.size() < 2 || problem.candidates.size() > most_candidates) continue;
       problems.push_back(std::move(problem));

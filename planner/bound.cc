@@ -34,7 +34,8 @@ Bound BoundFinder::judge(const Plan& plan, int64_t level_bytes, int64_t work) {
   const Space space = repeats ? Space::general : Space::single;
   const int64_t ns = lower_bound_ns(space, level_bytes, work);
   Bound bound;
-  if (ns < 0) return bound;
+  // A plan that is known to cost less refutes the bound: nothing is said rather than that.
+  if (ns < 0 || ns > plan.predicted.recompute_ns) return bound;
   bound.lower_bound_ns = ns;
   bound.space = to_string(space);
   const int64_t paid = plan.predicted.recompute_ns;

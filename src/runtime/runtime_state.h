@@ -61,9 +61,10 @@ class Runtime {
   const profiler::ClockKind clock;
 
   bool in_step = false;
-  bool verify = false;     // keep, recompute and compare at every unpack
-  StepLog* log = nullptr;  // probe steps only
-  int64_t log_id = 0;      // of `log`, never reused; 0 = none
+  bool verify = false;           // keep, recompute and compare at every unpack
+  StepLog* log = nullptr;        // probe steps only
+  int64_t log_id = 0;            // of `log`, never reused; 0 = none
+  std::atomic<int> internal{0};  // open InternalScopes, of all threads
   int backward_depth = 0;
   bool had_backward = false;
 
@@ -129,16 +130,17 @@ class Runtime {
 inline constexpr int32_t kSizingOps = 8;
 
 // Marks a stretch in which Lowtide itself runs ops (replay, rescue, eviction): not captured, not
-// logged. Restores on destruction.
+// logged. Counted in the runtime, not in the log: another thread's eviction may begin or end after
+// the logged step does.
 class InternalScope {
  public:
-  explicit InternalScope(Runtime& runtime);
-  ~InternalScope();
+  explicit InternalScope(Runtime& runtime) : open_(runtime.internal) { ++open_; }
+  ~InternalScope() { --open_; }
   InternalScope(const InternalScope&) = delete;
   InternalScope& operator=(const InternalScope&) = delete;
 
  private:
-  StepLog* log_;
+  std::atomic<int>& open_;
 };
 
 }  // namespace lowtide::runtime

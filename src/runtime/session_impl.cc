@@ -297,7 +297,7 @@ void SessionImpl::start_log() {
   const hooks::CoreStats stats = core_->stats();
   probe_resident_requested_ = stats.requested.current;
   probe_resident_rounded_ = stats.reserved.current;
-  open_log_ = std::make_unique<StepLog>(*core_);
+  open_log_ = std::make_unique<StepLog>(*core_, runtime_->internal);
   runtime_->log = open_log_.get();
   ++runtime_->log_id;
   core_->set_sink(open_log_.get());

@@ -49,16 +49,6 @@ void StepLog::on_free(const hooks::MemoryEvent& event) noexcept {
   add_event(EventKind::free, sid);
 }
 
-void StepLog::enter_internal() {
-  const std::lock_guard lock(mutex_);
-  ++internal_;
-}
-
-void StepLog::leave_internal() {
-  const std::lock_guard lock(mutex_);
-  --internal_;
-}
-
 int32_t StepLog::begin_op(const OpInfo& info, Phase phase, uint64_t sizes) {
   const std::lock_guard lock(mutex_);
   const auto id = static_cast<int32_t>(ops_.size());

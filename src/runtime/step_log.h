@@ -10,6 +10,7 @@
 // it).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -53,14 +54,14 @@ struct LoggedStorage {
 
 class StepLog : public hooks::LedgerSink {
  public:
-  // `core`: whose blocks count; memory that is not its own is outside the allocator.
-  explicit StepLog(const hooks::CachingCore& core) : core_(core) {}
+  // `core`: whose blocks count; memory that is not its own is outside the allocator. `internal`:
+  // stretches of Lowtide's own work that are open now (InternalScope); both outlive the log.
+  StepLog(const hooks::CachingCore& core, const std::atomic<int>& internal)
+      : core_(core), internal_(internal) {}
 
-  // Ledger sink. `internal` regions are left out.
+  // Ledger sink. What is allocated inside `internal` stretches is left out.
   void on_alloc(const hooks::MemoryEvent& event) noexcept override;
   void on_free(const hooks::MemoryEvent& event) noexcept override;
-  void enter_internal();
-  void leave_internal();
 
   // `sizes`: hash of all tensor sizes among the arguments.
   int32_t begin_op(const OpInfo& info, Phase phase, uint64_t sizes);
@@ -105,6 +106,7 @@ class StepLog : public hooks::LedgerSink {
   void add_event(EventKind kind, int32_t id) { events_.push_back({kind, id}); }
 
   const hooks::CachingCore& core_;
+  const std::atomic<int>& internal_;
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;
   std::vector<LoggedOp> ops_;
@@ -114,7 +116,6 @@ class StepLog : public hooks::LedgerSink {
   std::unordered_map<const void*, StorageId> at_;
   std::unordered_set<const void*> internal_blocks_;  // allocated or taken by replay and eviction
   int32_t next_unpack_ = 0;
-  int internal_ = 0;
   int64_t evictions_ = 0;
   int64_t step_ns_ = 0;
   int64_t resident_requested_ = 0;  // at the step's begin, all of it

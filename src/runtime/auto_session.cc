@@ -66,13 +66,7 @@ AutoSession::Thread::~Thread() {
 
 AutoSession::AutoSession(RunOptions options) : options_(std::move(options)) {
   const int64_t budget = budget_from_text(options_.session.budget);
-  const int64_t reserve = parse_bytes(options_.session.reserve, "reserve");
-  limit_ = budget == hooks::CachingCore::kNoLimit ? budget : budget - reserve;
-  if (limit_ <= 0) {
-    throw InvalidInput("the reserve of " + format_bytes(reserve) +
-                       " leaves nothing of the budget of " + format_bytes(budget) +
-                       ". Fix: a smaller reserve or a larger budget");
-  }
+  limit_ = limit_within(budget, parse_bytes(options_.session.reserve, "reserve"));
   if (options_.session.budget == "auto" && options_.session.plan_file.empty()) {
     // What is available falls as the program goes on: it is asked once.
     options_.session.budget = std::to_string(budget);

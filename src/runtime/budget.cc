@@ -58,4 +58,16 @@ int64_t budget_from_text(const std::string& text) {
   return available;
 }
 
+int64_t limit_within(int64_t budget_bytes, int64_t reserve_bytes) {
+  if (budget_bytes == hooks::CachingCore::kNoLimit) {
+    return budget_bytes;
+  }
+  if (reserve_bytes >= budget_bytes) {
+    throw InvalidInput("the reserve of " + format_bytes(reserve_bytes) +
+                       " leaves nothing of the budget of " + format_bytes(budget_bytes) +
+                       ". Fix: a smaller reserve or a larger budget");
+  }
+  return budget_bytes - reserve_bytes;
+}
+
 }  // namespace lowtide::runtime

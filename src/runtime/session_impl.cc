@@ -31,18 +31,6 @@ bool disabled_by_environment() {
   return value != nullptr && *value != '\0' && std::string(value) != "0";
 }
 
-int64_t positive_difference(int64_t budget, int64_t reserve) {
-  if (budget == hooks::CachingCore::kNoLimit) {
-    return budget;
-  }
-  if (reserve >= budget) {
-    throw InvalidInput("the reserve of " + format_bytes(reserve) +
-                       " leaves nothing of the budget of " + format_bytes(budget) +
-                       ". Fix: a smaller reserve or a larger budget");
-  }
-  return budget - reserve;
-}
-
 }  // namespace
 
 SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front_end)
@@ -58,7 +46,7 @@ SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front
   }
   budget_ = budget_from_text(options_.budget);
   reserve_ = parse_bytes(options_.reserve, "reserve");
-  limit_ = positive_difference(budget_, reserve_);
+  limit_ = limit_within(budget_, reserve_);
   if (Runtime::active() != nullptr) {
     throw InvalidInput("a Lowtide session is already open in this process. Fix: end it first");
   }
@@ -185,7 +173,7 @@ void SessionImpl::load_given_plan() {
   const bool verified = plan.measured.verified;
   if (options_.budget == "auto" || options_.budget == "none") {
     budget_ = plan.budget_bytes;
-    limit_ = positive_difference(budget_, reserve_);
+    limit_ = limit_within(budget_, reserve_);
   }
   const int64_t predicted = plan.predicted.peak_reserved_bytes;
   if (predicted > limit_) {
@@ -650,7 +638,7 @@ void SessionImpl::after_enforced() {
 void SessionImpl::change_budget(int64_t budget_bytes) {
   budget_ = budget_bytes;
   stats_.budget_bytes = budget_;
-  limit_ = positive_difference(budget_, reserve_);
+  limit_ = limit_within(budget_, reserve_);
   core_->set_limit(limit_);
 }
 

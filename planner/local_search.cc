@@ -68,7 +68,7 @@ void LocalSearch::offer() {
   work_ += static_cast<int64_t>(order_.size()) + 100;  // the plan is copied
 }
 
-void LocalSearch::allow(int64_t work) { end_ = evaluator_->work() + work; }
+void LocalSearch::allow(int64_t work) { end_ = this->work() + work; }
 
 bool LocalSearch::exhausted() {
   // A clock costs more than a move.

@@ -26,7 +26,7 @@ struct Stage {
   bool marked = false;
   std::vector<StorageId> interior;  // candidates that its ops create, ascending
   std::vector<StorageId> inputs;    // candidates of earlier stages that stand for what it reads
-  int64_t forward_ns = 0;
+  int64_t recompute_ns = 0;
   int64_t interior_bytes = 0;  // rounded
   int64_t input_bytes = 0;
 };

@@ -77,11 +77,11 @@ class ChainProgram {
       if (all <= m) {
         const int64_t rest = s == t ? 0 : best_[index(s + 1, t, m - all)];
         if (rest < kInfeasible) {
-          best = stage(s).forward_ns + rest;
+          best = stage(s).recompute_ns + rest;
           choice = kKeepAll;
         }
       }
-      int64_t forward = stage(s).forward_ns;
+      int64_t forward = stage(s).recompute_ns;
       for (int r = s + 1; r <= t; ++r) {
         const int left = m - in_slots(stage(r).input_bytes);
         if (left >= 0) {
@@ -93,7 +93,7 @@ class ChainProgram {
             choice = static_cast<int16_t>(r);
           }
         }
-        forward += stage(r).forward_ns;
+        forward += stage(r).recompute_ns;
       }
     }
   }

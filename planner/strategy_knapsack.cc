@@ -72,7 +72,7 @@ std::vector<Item> items_of(const Problem& problem, bool flops) {
     Item item{s, problem.size(s).requested, 0};
     for (const OpId writer : problem.trace().storages[static_cast<size_t>(s)].writers) {
       const TraceOp& op = problem.trace().ops[static_cast<size_t>(writer)];
-      item.worth += static_cast<float>(flops ? std::max<int64_t>(op.flops, 1) : op.time_ns());
+      item.worth += static_cast<float>(flops ? std::max<int64_t>(op.flops, 1) : op.recompute_ns());
     }
     items.push_back(item);
   }

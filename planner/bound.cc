@@ -1,8 +1,12 @@
 #include "planner/bound.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
+#include <tuple>
 
+#include "core/error.h"
 #include "planner/dual_ascent.h"
 #include "planner/relaxation.h"
 
@@ -10,6 +14,7 @@ namespace lowtide::planner {
 
 struct BoundFinder::Relaxed {
   std::optional<Relaxation> single, general;
+  std::map<std::tuple<Space, int64_t, int64_t>, int64_t> found;  // by space, level and work
 };
 
 BoundFinder::BoundFinder(const Trace& trace)
@@ -18,6 +23,12 @@ BoundFinder::BoundFinder(const Trace& trace)
 BoundFinder::~BoundFinder() = default;
 
 int64_t BoundFinder::lower_bound_ns(Space space, int64_t level_bytes, int64_t work) {
+  const auto [entry, fresh] = relaxed_->found.try_emplace({space, level_bytes, work}, 0);
+  if (fresh) entry->second = find(space, level_bytes, work);
+  return entry->second;
+}
+
+int64_t BoundFinder::find(Space space, int64_t level_bytes, int64_t work) {
   auto& relaxed = space == Space::single ? relaxed_->single : relaxed_->general;
   if (!relaxed) relaxed = relax(trace_, space);
   if (relaxed->base_bytes.empty()) {
@@ -32,13 +43,19 @@ Bound BoundFinder::judge(const Plan& plan, int64_t level_bytes, int64_t work) {
       std::any_of(plan.decisions.begin(), plan.decisions.end(),
                   [](const Decision& decision) { return !decision.keep_after_recompute; });
   const Space space = repeats ? Space::general : Space::single;
-  const int64_t ns = lower_bound_ns(space, level_bytes, work);
+  const int64_t paid = plan.predicted.recompute_ns;
+  // An eager plan cannot pay less than nothing.
+  const bool is_free = trace_.execution == Execution::eager && paid == 0;
+  const int64_t ns = is_free ? 0 : lower_bound_ns(space, level_bytes, work);
+#ifdef LOWTIDE_CHECK_EVALUATOR
+  LOWTIDE_CHECK(ns <= paid, "a plan of " + std::to_string(paid) +
+                                " ns refutes the lower bound of " + std::to_string(ns) +
+                                " ns of its space");
+#endif
   Bound bound;
-  // A plan that is known to cost less refutes the bound: nothing is said rather than that.
-  if (ns < 0 || ns > plan.predicted.recompute_ns) return bound;
+  if (ns < 0 || ns > paid) return bound;
   bound.lower_bound_ns = ns;
   bound.space = to_string(space);
-  const int64_t paid = plan.predicted.recompute_ns;
   if (ns > 0) bound.gap = static_cast<double>(paid - ns) / static_cast<double>(ns);
   if (ns == 0 && paid == 0) bound.gap = 0;
   return bound;

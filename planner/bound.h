@@ -34,15 +34,18 @@ class BoundFinder {
   BoundFinder(const BoundFinder&) = delete;
   BoundFinder& operator=(const BoundFinder&) = delete;
 
-  // May be negative on joint traces, where a plan can beat the one that keeps every save.
+  // May be negative on joint traces, where a plan can beat the one that keeps every save. Asked
+  // again for the same space, level and work, it remembers.
   [[nodiscard]] int64_t lower_bound_ns(Space space, int64_t level_bytes, int64_t work = kWork);
 
   // Bound and gap of a plan within the level, in the smallest space that holds the plan. Both empty
-  // where the bound is below zero; the gap alone where the bound is zero and the plan's time is
-  // not.
+  // where the bound is below zero, or refuted by the plan (a mistake in the relaxation: sanitizer
+  // builds throw InternalError); the gap alone where the bound is zero and the plan's time is not.
   [[nodiscard]] Bound judge(const Plan& plan, int64_t level_bytes, int64_t work = kWork);
 
  private:
+  [[nodiscard]] int64_t find(Space space, int64_t level_bytes, int64_t work);
+
   struct Relaxed;
   const Trace& trace_;
   std::unique_ptr<Relaxed> relaxed_;  // by space, built when first asked for

@@ -55,7 +55,6 @@ class DualAscent {
   std::vector<double> bytes_;                  // of the spans, scaled
   std::vector<double> tau_, sigma_row_, sigma_moment_;
   std::vector<double> reduced_, next_reduced_, row_, moment_;
-  std::vector<double> extrapolated_;
   Point average_;
   double average_weight_ = 0;
   double step_size_ = 1;

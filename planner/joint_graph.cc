@@ -53,7 +53,7 @@ void JointGraph::index_readers() {
 }
 
 void JointGraph::price_plain() {
-  plain_forward_.resize(trace_.ops.size());
+  std::vector<char> runs(trace_.ops.size());   // in the forward
   std::vector<char> again(trace_.ops.size());  // recomputed for a value that cannot be kept
   for (OpId o = op_count() - 1; o >= 0; --o) {
     if (!forward(o)) {
@@ -62,8 +62,8 @@ void JointGraph::price_plain() {
     }
     const auto needs = [&](StorageId s) {
       const auto readers = forward_readers(s);
-      return keepable(s) || std::any_of(readers.begin(), readers.end(),
-                                        [&](OpId r) { return plain_forward_[at(r)] != 0; });
+      return keepable(s) ||
+             std::any_of(readers.begin(), readers.end(), [&](OpId r) { return runs[at(r)] != 0; });
     };
     const auto needs_again = [&](StorageId s) {
       const auto readers = forward_readers(s);
@@ -72,9 +72,9 @@ void JointGraph::price_plain() {
                                                       [&](OpId r) { return again[at(r)] != 0; }));
     };
     const auto outs = outputs(o);
-    plain_forward_[at(o)] = anchored(o) || std::any_of(outs.begin(), outs.end(), needs);
+    runs[at(o)] = anchored(o) || std::any_of(outs.begin(), outs.end(), needs);
     again[at(o)] = std::any_of(outs.begin(), outs.end(), needs_again);
-    plain_ns_ += (plain_forward_[at(o)] + again[at(o)]) * time_ns(o);
+    plain_ns_ += (runs[at(o)] + again[at(o)]) * time_ns(o);
   }
 }
 

@@ -51,8 +51,6 @@ class JointGraph {
   [[nodiscard]] bool anchored(OpId op) const { return anchored_[static_cast<size_t>(op)] != 0; }
   // Index of its op_begin in Trace::events.
   [[nodiscard]] int32_t begin_event(OpId op) const { return begin_event_[static_cast<size_t>(op)]; }
-  // Whether an op runs in the forward of the plan that keeps every save.
-  [[nodiscard]] const std::vector<char>& plain_forward() const { return plain_forward_; }
   // All op times of that plan, its recomputation included: extra time counts from here.
   [[nodiscard]] int64_t plain_ns() const { return plain_ns_; }
 
@@ -68,7 +66,6 @@ class JointGraph {
   std::vector<char> lasts_;
   std::vector<char> anchored_;
   std::vector<int32_t> begin_event_;
-  std::vector<char> plain_forward_;
   int64_t plain_ns_ = 0;
 };
 

@@ -36,6 +36,19 @@ void Relaxation::add_span(int32_t variable, int32_t begin, int32_t end, int64_t 
   if (begin < end && bytes != 0) spans.push_back({variable, begin, end, bytes});
 }
 
+int32_t Relaxation::add_staying(int32_t replayed, int32_t dropped, int32_t freed) {
+  if (dropped < 0 && freed < 0) return replayed;
+  const int32_t stays = add_variable(0);
+  if (dropped < 0) {
+    add_row({{stays, 1}, {replayed, -1}, {freed, 1}}, 0);
+  } else if (freed < 0) {
+    add_row({{stays, 1}, {replayed, -1}, {dropped, -1}}, -1);
+  } else {
+    add_row({{stays, 1}, {replayed, -1}, {dropped, -1}, {freed, 1}}, -1);
+  }
+  return stays;
+}
+
 Relaxation relax(const Trace& trace, Space space, size_t width) {
   if (trace.ops.empty() || trace.ops.size() > kMostOps) return {};
   if (width == 0) width = std::max(kWidth, kSlots / std::max<size_t>(trace.ops.size(), 1));

@@ -54,6 +54,9 @@ struct Relaxation {
   // `if_this` implies `then`: then >= if_this. Nothing where there is no such variable (-1).
   void add_implication(int32_t if_this, int32_t then);
   void add_span(int32_t variable, int32_t begin, int32_t end, int64_t bytes);
+  // "Replayed, and what that made stays": where that takes that it is dropped (`dropped`) and its
+  // keep bit is on (not `freed`). -1: does not take it.
+  int32_t add_staying(int32_t replayed, int32_t dropped, int32_t freed);
 };
 
 class JointGraph;

@@ -16,6 +16,7 @@
 
 #include "planner/problem.h"
 #include "planner/relaxation.h"
+#include "planner/replay_moments.h"
 #include "planner/replay_windows.h"
 #include "planner/storage_life.h"
 
@@ -33,8 +34,7 @@ class EagerRelaxation {
         values_(trace_.storages.size()),
         op_end_(trace_.ops.size()),
         count_(trace_.ops.size(), kNone),
-        windows_(trace_.ops.size(), width),
-        chain_(trace_.events.size()) {}
+        windows_(trace_.ops.size(), width) {}
 
   Relaxation build() {
     read_events();
@@ -167,9 +167,7 @@ class EagerRelaxation {
         for (int32_t w = 0; w < ref.version; ++w) windows_.inherit(writers[at(w)], op, may_miss);
       }
     }
-    for (OpId op = 0; at(op) < trace_.ops.size(); ++op) {
-      for (const int32_t slot : windows_.slots(op)) chain_[at(slot)].push_back(op);
-    }
+    moments_.fill_chains(windows_, trace_.ops.size(), trace_.events.size());
   }
 
   // One moment for every stretch of events between which no gap begins or ends (its highest), and
@@ -180,7 +178,7 @@ class EagerRelaxation {
       for (const auto& gap : life.gaps) border[at(gap.begin)] = border[at(gap.end)] = 1;
     };
     for (const StorageId s : problem_.candidates()) mark(value(s).kept), mark(value(s).freed);
-    moment_.resize(trace_.events.size() + 1);
+    moments_.moment.resize(trace_.events.size() + 1);
     int64_t plain = 0;
     for (size_t s = 0; s < values_.size(); ++s) {
       if (trace_.storages[s].resident) plain += trace_.storages[s].rounded_bytes;
@@ -188,26 +186,15 @@ class EagerRelaxation {
     auto& base = lp_.base_bytes;
     base.push_back(plain);
     for (size_t e = 0; e < trace_.events.size(); ++e) {
-      base.insert(base.end(), chain_[e].size(), plain);
+      base.insert(base.end(), moments_.chain[e].size(), plain);
       const TraceEvent& event = trace_.events[e];
       if (event.kind == EventKind::alloc) plain += bytes(event.id);
       if (event.kind == EventKind::free) plain -= bytes(event.id);
-      if (border[e] != 0 || !chain_[e].empty()) base.push_back(plain);
+      if (border[e] != 0 || !moments_.chain[e].empty()) base.push_back(plain);
       base.back() = std::max(base.back(), plain);
-      moment_[e] = static_cast<int32_t>(base.size()) - 1;
+      moments_.moment[e] = static_cast<int32_t>(base.size()) - 1;
     }
-    moment_.back() = static_cast<int32_t>(base.size());
-  }
-
-  // The moment of an op in a slot's chain; the first after the slot where the op is not in it.
-  [[nodiscard]] int32_t replay_moment(int32_t slot, OpId op) const {
-    const auto& chain = chain_[at(slot)];
-    const auto found = std::lower_bound(chain.begin(), chain.end(), op);
-    if (found == chain.end() || *found != op) return moment_[at(slot)];
-    return moment_[at(slot)] - static_cast<int32_t>(chain.end() - found);
-  }
-  [[nodiscard]] int32_t after_replay(int32_t slot, OpId op) const {
-    return std::min(replay_moment(slot, op) + 1, moment_[at(slot)]);
+    moments_.moment.back() = static_cast<int32_t>(base.size());
   }
 
   void add_variables() {
@@ -276,23 +263,17 @@ class EagerRelaxation {
     const auto slots = windows_.slots(op);
     std::vector<StorageId> counted;
     for (size_t i = windows_.truncated(op) ? 1 : 0; i < slots.size(); ++i) {
-      const int32_t moment = replay_moment(slots[i], op);
-      add_replay_span(op, i, moment, moment + 1, problem_.replay(op).peak.rounded);
+      const int32_t moment = moments_.replay(slots[i], op);
+      windows_.add_span(lp_, op, i, moment, moment + 1, problem_.replay(op).peak.rounded);
       counted.clear();
       for (const StorageRef& ref : problem_.reads(op)) {
         const Value& v = value(ref.storage);
         if (alive_at(ref).holds(slots[i]) || (v.droppable && !v.regular)) continue;
         if (std::find(counted.begin(), counted.end(), ref.storage) != counted.end()) continue;
         counted.push_back(ref.storage);
-        add_replay_span(op, i, moment, moment + 1, bytes(ref.storage));
+        windows_.add_span(lp_, op, i, moment, moment + 1, bytes(ref.storage));
       }
     }
-  }
-
-  // While the op is replayed in exactly its i-th slot.
-  void add_replay_span(OpId op, size_t i, int32_t begin, int32_t end, int64_t amount) {
-    lp_.add_span(windows_.variable(op, i), begin, end, amount);
-    if (i > 0) lp_.add_span(windows_.variable(op, i - 1), begin, end, -amount);
   }
 
   void add_candidate(StorageId s) {
@@ -318,11 +299,11 @@ class EagerRelaxation {
   }
 
   [[nodiscard]] int32_t begin_of(const StorageLife::Gap& gap) const {
-    return moment_[at(gap.begin)];
+    return moments_.of(gap.begin);
   }
   [[nodiscard]] int32_t end_of(StorageId s, const StorageLife::Gap& gap) const {
-    if (!gap.rebuilt) return moment_[at(gap.end)];
-    return after_replay(gap.end, trace_.storages[at(s)].writers.back());
+    if (!gap.rebuilt) return moments_.of(gap.end);
+    return moments_.after_replay(gap.end, trace_.storages[at(s)].writers.back());
   }
 
   // Away with the keep bit off, though it would be there with it on.
@@ -352,21 +333,11 @@ class EagerRelaxation {
     const auto slots = windows_.slots(writer);
     for (size_t i = 0; i < slots.size() && slots[i] < trigger; ++i) {
       if (slots[i] <= v.kept.saved_since) continue;
-      const int32_t begin = after_replay(slots[i], writer);
-      const int32_t end =
-          i + 1 < slots.size() ? std::min(gap_end, after_replay(slots[i + 1], writer)) : gap_end;
-      int32_t there = windows_.variable(writer, i);
-      if (doubt || general_) {
-        const int32_t replayed = there;
-        there = lp_.add_variable(0);
-        if (doubt && general_) {
-          lp_.add_row({{there, 1}, {replayed, -1}, {v.x, -1}, {v.z, 1}}, -1);
-        } else if (doubt) {
-          lp_.add_row({{there, 1}, {replayed, -1}, {v.x, -1}}, -1);
-        } else {
-          lp_.add_row({{there, 1}, {replayed, -1}, {v.z, 1}}, 0);
-        }
-      }
+      const int32_t begin = moments_.after_replay(slots[i], writer);
+      const int32_t end = i + 1 < slots.size()
+                              ? std::min(gap_end, moments_.after_replay(slots[i + 1], writer))
+                              : gap_end;
+      const int32_t there = lp_.add_staying(windows_.variable(writer, i), doubt ? v.x : kNone, v.z);
       lp_.add_span(there, begin, end, bytes(s));
     }
   }
@@ -379,8 +350,7 @@ class EagerRelaxation {
   std::vector<int32_t> op_end_;  // event
   std::vector<int32_t> count_;   // n, by op
   ReplayWindows windows_;
-  std::vector<std::vector<OpId>> chain_;  // by slot: ops it may replay, rising
-  std::vector<int32_t> moment_;           // of each event, and one past the last
+  ReplayMoments moments_;  // of each event, and one past the last
 };
 
 }  // namespace

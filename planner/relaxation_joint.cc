@@ -17,6 +17,7 @@
 
 #include "planner/joint_graph.h"
 #include "planner/relaxation.h"
+#include "planner/replay_moments.h"
 #include "planner/replay_windows.h"
 
 namespace lowtide::planner {
@@ -35,9 +36,7 @@ class JointRelaxation {
         runs_(trace_.ops.size(), kNone),
         count_(trace_.ops.size(), kNone),
         dropped_(trace_.storages.size(), kNone),
-        freed_(trace_.storages.size(), kNone),
-        moment_(trace_.ops.size()),
-        chain_(trace_.ops.size()) {}
+        freed_(trace_.storages.size(), kNone) {}
 
   Relaxation build() {
     mark_mandatory();
@@ -66,7 +65,7 @@ class JointRelaxation {
     return graph_.forward(graph_.producer(s)) && !graph_.lasts(s) &&
            (!graph_.saved(s) || trace_.storages[at(s)].recomputable);
   }
-  [[nodiscard]] int32_t moments() const { return moment_.back() + 1; }
+  [[nodiscard]] int32_t moments() const { return moments_.moment.back() + 1; }
 
   void mark_mandatory() {
     for (OpId op = graph_.op_count() - 1; op >= 0; --op) {
@@ -101,27 +100,13 @@ class JointRelaxation {
 
   // A slot is preceded by one moment for each op it may recompute.
   void place_moments() {
-    for (OpId op = 0; op < graph_.op_count(); ++op) {
-      for (const int32_t slot : windows_.slots(op)) chain_[at(slot)].push_back(op);
-    }
+    moments_.fill_chains(windows_, trace_.ops.size(), trace_.ops.size());
     int32_t next = 0;
-    for (OpId op = 0; op < graph_.op_count(); ++op) {
-      next += static_cast<int32_t>(chain_[at(op)].size());
-      moment_[at(op)] = next++;
+    for (const auto& ops : moments_.chain) {
+      next += static_cast<int32_t>(ops.size());
+      moments_.moment.push_back(next++);
     }
     lp_.base_bytes.assign(at(next), 0);
-  }
-
-  // The moment of an op in a slot's chain; the slot's own where the op is not in it.
-  [[nodiscard]] int32_t replay_moment(OpId slot, OpId op) const {
-    const auto& chain = chain_[at(slot)];
-    const auto found = std::lower_bound(chain.begin(), chain.end(), op);
-    if (found == chain.end() || *found != op) return moment_[at(slot)];
-    return moment_[at(slot)] - static_cast<int32_t>(chain.end() - found);
-  }
-  // From here on the slot has what the op makes.
-  [[nodiscard]] int32_t after_replay(OpId slot, OpId op) const {
-    return std::min(replay_moment(slot, op) + 1, moment_[at(slot)]);
   }
 
   void hold(int32_t begin, int32_t end, int64_t amount) {
@@ -216,7 +201,7 @@ class JointRelaxation {
   // The moments at which an op runs: its own, and those of its replays.
   void add_run(OpId op) {
     const int64_t workspace = trace_.ops[at(op)].workspace_bytes;
-    const int32_t m = moment_[at(op)];
+    const int32_t m = moments_.of(op);
     if (runs_[at(op)] == kNone) {
       hold(m, m + 1, workspace);
     } else {
@@ -226,15 +211,10 @@ class JointRelaxation {
     for (const StorageId s : graph_.outputs(op)) own += bytes(s);
     const auto slots = windows_.slots(op);
     for (size_t i = windows_.truncated(op) ? 1 : 0; i < slots.size(); ++i) {
-      add_replay_span(op, i, replay_moment(slots[i], op), replay_moment(slots[i], op) + 1, own);
+      windows_.add_span(lp_, op, i, moments_.replay(slots[i], op),
+                        moments_.replay(slots[i], op) + 1, own);
       for (const StorageId s : graph_.reads(op)) add_replay_input(op, i, s);
     }
-  }
-
-  // While the op is replayed in exactly its i-th slot.
-  void add_replay_span(OpId op, size_t i, int32_t begin, int32_t end, int64_t amount) {
-    lp_.add_span(windows_.variable(op, i), begin, end, amount);
-    if (i > 0) lp_.add_span(windows_.variable(op, i - 1), begin, end, -amount);
   }
 
   // What a replayed op reads is there, since its producer was replayed or, where that was not,
@@ -247,32 +227,31 @@ class JointRelaxation {
     if (!readers.empty() && slot <= readers.back()) return;
     const auto forward_readers = graph_.forward_readers(s);
     if (forward_readers.back() > slot) return;  // of a graph that runs later
-    const int32_t end = replay_moment(slot, op) + 1;
+    const int32_t end = moments_.replay(slot, op) + 1;
     int32_t begin = end - 1;
     if (droppable(s)) {
-      const auto& chain = chain_[at(slot)];
       OpId before = producer;
       for (const OpId reader : forward_readers) {
         if (reader >= op) break;
-        if (std::binary_search(chain.begin(), chain.end(), reader)) before = reader;
+        if (moments_.replays(slot, reader)) before = reader;
       }
-      if (std::binary_search(chain.begin(), chain.end(), before)) {
-        begin = replay_moment(slot, before) + 1;
+      if (moments_.replays(slot, before)) {
+        begin = moments_.replay(slot, before) + 1;
       }
     }
-    add_replay_span(op, i, begin, end, bytes(s));
+    windows_.add_span(lp_, op, i, begin, end, bytes(s));
   }
 
   // The moments at which a value is in memory.
   void add_life(StorageId s) {
     const OpId producer = graph_.producer(s);
-    const int32_t born = moment_[at(producer)];
+    const int32_t born = moments_.of(producer);
     const auto slot_readers = graph_.slot_readers(s);
     if (graph_.lasts(s)) return hold(born, moments(), bytes(s));
-    int32_t end = slot_readers.empty() ? born + 1 : moment_[at(slot_readers.back())] + 1;
+    int32_t end = slot_readers.empty() ? born + 1 : moments_.of(slot_readers.back()) + 1;
     if (!droppable(s)) {
       for (const OpId reader : graph_.forward_readers(s)) {
-        if (mandatory_[at(reader)] != 0) end = std::max(end, moment_[at(reader)] + 1);
+        if (mandatory_[at(reader)] != 0) end = std::max(end, moments_.of(reader) + 1);
       }
       return hold(born, end, bytes(s));
     }
@@ -280,7 +259,7 @@ class JointRelaxation {
     int32_t gap = born + 1;
     if (runs_[at(producer)] == kNone) {
       for (const OpId reader : graph_.forward_readers(s)) {
-        if (mandatory_[at(reader)] != 0) gap = moment_[at(reader)] + 1;
+        if (mandatory_[at(reader)] != 0) gap = moments_.of(reader) + 1;
       }
       hold(born, gap, bytes(s));
     } else {
@@ -288,7 +267,7 @@ class JointRelaxation {
     }
     int32_t gap_end = gap;
     if (!slot_readers.empty()) {
-      gap_end = std::max(gap, after_replay(slot_readers.front(), producer));
+      gap_end = std::max(gap, moments_.after_replay(slot_readers.front(), producer));
       const int32_t x = dropped_[at(s)];
       if (x != kNone) {
         hold(gap, end, bytes(s));
@@ -307,7 +286,7 @@ class JointRelaxation {
     const int32_t x = graph_.slot_readers(s).empty() ? kNone : dropped_[at(s)];
     int32_t begin = gap;
     for (const OpId reader : graph_.forward_readers(s)) {
-      const int32_t end = std::min(moment_[at(reader)] + 1, gap_end);
+      const int32_t end = std::min(moments_.of(reader) + 1, gap_end);
       if (begin >= end) continue;
       int32_t stays = runs_[at(reader)];
       if (x != kNone) {
@@ -327,24 +306,15 @@ class JointRelaxation {
     const OpId first_reader = graph_.slot_readers(s).front();
     const int32_t x = dropped_[at(s)];
     for (size_t i = 0; i < slots.size() && slots[i] < first_reader; ++i) {
-      const int32_t begin = std::max(gap, after_replay(slots[i], producer));
-      const int32_t end =
-          i + 1 < slots.size() ? std::min(gap_end, after_replay(slots[i + 1], producer)) : gap_end;
+      const int32_t begin = std::max(gap, moments_.after_replay(slots[i], producer));
+      const int32_t end = i + 1 < slots.size()
+                              ? std::min(gap_end, moments_.after_replay(slots[i + 1], producer))
+                              : gap_end;
       if (begin >= end) continue;
       // An op is replayed only for a value that is dropped: where it makes one, there is no doubt.
-      int32_t there = windows_.variable(producer, i);
       const bool doubt = x != kNone && graph_.outputs(producer).size() > 1;
-      if (doubt || general_) {
-        const int32_t replayed = there;
-        there = lp_.add_variable(0);
-        if (doubt && general_) {
-          lp_.add_row({{there, 1}, {replayed, -1}, {x, -1}, {freed_[at(s)], 1}}, -1);
-        } else if (doubt) {
-          lp_.add_row({{there, 1}, {replayed, -1}, {x, -1}}, -1);
-        } else {
-          lp_.add_row({{there, 1}, {replayed, -1}, {freed_[at(s)], 1}}, 0);
-        }
-      }
+      const int32_t there =
+          lp_.add_staying(windows_.variable(producer, i), doubt ? x : kNone, freed_[at(s)]);
       lp_.add_span(there, begin, end, bytes(s));
     }
   }
@@ -352,8 +322,8 @@ class JointRelaxation {
   void add_gaps_between_readers(StorageId s, int32_t gap) {
     const auto readers = graph_.slot_readers(s);
     for (size_t i = 1; i < readers.size(); ++i) {
-      const int32_t begin = std::max(gap, moment_[at(readers[i - 1])] + 1);
-      const int32_t end = after_replay(readers[i], graph_.producer(s));
+      const int32_t begin = std::max(gap, moments_.of(readers[i - 1]) + 1);
+      const int32_t end = moments_.after_replay(readers[i], graph_.producer(s));
       lp_.add_span(freed_[at(s)], begin, end, -bytes(s));
     }
   }
@@ -366,8 +336,7 @@ class JointRelaxation {
   std::vector<char> mandatory_;
   std::vector<int32_t> runs_, count_;     // f, n: variables by op
   std::vector<int32_t> dropped_, freed_;  // x, z: variables by storage
-  std::vector<int32_t> moment_;           // of each op
-  std::vector<std::vector<OpId>> chain_;  // by slot: ops it may replay, rising
+  ReplayMoments moments_;                 // of each op
 };
 
 }  // namespace

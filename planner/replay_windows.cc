@@ -28,6 +28,12 @@ void ReplayWindows::add_variables(Relaxation& relaxation, std::span<const int64_
   }
 }
 
+void ReplayWindows::add_span(Relaxation& relaxation, OpId op, size_t i, int32_t begin, int32_t end,
+                             int64_t bytes) const {
+  relaxation.add_span(variable(op, i), begin, end, bytes);
+  if (i > 0) relaxation.add_span(variable(op, i - 1), begin, end, -bytes);
+}
+
 int32_t ReplayWindows::variable_from(OpId op, int32_t slot) const {
   const auto& slots = ops_[index(op)].slots;
   const auto found = std::lower_bound(slots.begin(), slots.end(), slot);

@@ -50,6 +50,9 @@ class ReplayWindows {
   [[nodiscard]] int32_t variable_from(OpId op, int32_t slot) const;
   // Of the last slot < this one.
   [[nodiscard]] int32_t variable_before(OpId op, int32_t slot) const;
+  // `bytes` more in [begin, end) while the op is replayed in exactly its i-th slot.
+  void add_span(Relaxation& relaxation, OpId op, size_t i, int32_t begin, int32_t end,
+                int64_t bytes) const;
   // "Replayed at all".
   [[nodiscard]] int32_t last_variable(OpId op) const { return variable(op, slots(op).size() - 1); }
 

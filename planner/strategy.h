@@ -4,8 +4,9 @@
 // Some take an argument, typed after a colon: "uniform:4".
 //
 // To add one: write strategy_<name>.cc with a function of this type and list it in strategy.cc.
-// Must be deterministic: bounded by work (Simulator::work), never by a clock or a random device.
-// Throws InvalidInput where the argument or the trace is none that it can work with.
+// Must be deterministic: bounded by work (Simulator::work), never by a random device, and by a
+// clock only where its argument asks for that. Throws InvalidInput where the argument or the trace
+// is none that it can work with.
 #pragma once
 
 #include <string>

@@ -78,6 +78,9 @@ Comparison compare(const Trace& trace, const planner::PlannerOptions& options, i
   }
   if (bottom > top) return result;  // all refused
   const int64_t fixed = trace.outside_bytes + options.reserve_bytes;
+  planner::BoundFinder bounds(trace);  // one for all: the bound of a budget is that of every plan
+  planner::PlannerOptions unbounded = options;
+  unbounded.bound_work = 0;
   for (int i = 0; i < budgets; ++i) {
     const int64_t step = budgets == 1 ? 0 : (top - bottom) / (budgets - 1) * i;
     const int64_t budget = (i > 0 && i + 1 == budgets ? bottom : top - step) + fixed;
@@ -86,7 +89,11 @@ Comparison compare(const Trace& trace, const planner::PlannerOptions& options, i
     for (const StrategyResult& strategy : result.strategies) {
       row.emplace_back();
       if (!strategy.frontier || strategy.frontier->smallest_peak_bytes() + fixed > budget) continue;
-      row.back() = planner::make_plan(trace, *strategy.frontier, budget, options);
+      Plan plan = planner::make_plan(trace, *strategy.frontier, budget, unbounded);
+      if (options.bound_work > 0) {
+        plan.bound = bounds.judge(plan, budget - fixed, options.bound_work);
+      }
+      row.back() = std::move(plan);
     }
   }
   return result;

@@ -23,9 +23,9 @@ class Backend {
   virtual void* acquire(size_t bytes) noexcept = 0;
   virtual void give_back(void* base, size_t bytes) noexcept = 0;
   // Gives segments back and acquires another, in one: a backend that can move pages spares the
-  // faults and the zeroing of new ones, and may keep up to `most_rest` bytes of what is left over
-  // as one more segment (`rest`). At no instant is more held than before or after. Null when out of
-  // memory; the old segments are gone in any case.
+  // faults and the zeroing of new ones, and may keep up to `most_rest` bytes (whole granules) of
+  // what is left over as one more segment (`rest`). At no instant is more held than before or
+  // after. Null when out of memory; the old segments are gone in any case.
   virtual void* exchange(std::span<const Extent> old, size_t bytes, size_t /*most_rest*/,
                          Extent& /*rest*/) noexcept {
     for (const Extent& extent : old) give_back(extent.base, extent.bytes);

@@ -55,6 +55,10 @@ struct CoreStats {
   int64_t free_calls = 0;        // that ended one; alloc_calls - free_calls = live blocks
   int64_t segment_acquires = 0;  // backend calls
   int64_t segment_returns = 0;
+  // Exchanges: misses that gave cached segments back for the new one, and the thread CPU time (ns)
+  // that the backend took for them.
+  int64_t exchanges = 0;
+  int64_t exchange_ns = 0;
   int64_t limit_hits = 0;      // times the ladder was entered because of limit()
   int64_t pressure_bytes = 0;  // bytes the pressure handler said it freed
   int64_t failures = 0;        // allocations that returned null

@@ -1,5 +1,7 @@
 #include "hooks/segment_pool.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <new>
 #include <string>
@@ -9,6 +11,15 @@
 #include "hooks/size_classes.h"
 
 namespace lowtide::hooks {
+namespace {
+
+int64_t thread_cpu_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+}  // namespace
 
 SegmentPool::SegmentPool(std::unique_ptr<Backend> backend, CoreStats& stats)
     : backend_(std::move(backend)), granularity_(backend_->granularity()), stats_(stats) {
@@ -77,11 +88,21 @@ Segment* SegmentPool::obtain(size_t bytes, Miss& miss) noexcept {
 
 Segment* SegmentPool::grow(size_t bytes, const Spares& spares) noexcept {
   if (spares.count == 0) return enter(backend_->acquire(bytes), bytes);
+  const int64_t start = thread_cpu_ns();
+  Segment* const segment = exchange(bytes, spares);
+  ++stats_.exchanges;
+  stats_.exchange_ns += thread_cpu_ns() - start;
+  return segment;
+}
+
+Segment* SegmentPool::exchange(size_t bytes, const Spares& spares) noexcept {
   const int64_t room = std::min(target_, limit_) - stats_.reserved.current;
-  const int64_t most_rest = std::max<int64_t>(room - static_cast<int64_t>(bytes), 0);
+  const auto most_rest =
+      static_cast<size_t>(std::max<int64_t>(room - static_cast<int64_t>(bytes), 0));
   Extent rest;
+  // A limit need not be whole pages, a segment is.
   void* const base = backend_->exchange({spares.extents.data(), spares.count}, bytes,
-                                        static_cast<size_t>(most_rest), rest);
+                                        most_rest / granularity_ * granularity_, rest);
   Segment* const segment = enter(base, bytes);
   if (rest.bytes != 0) {
     if (Segment* const left = enter(rest.base, rest.bytes); left != nullptr) put_in_cache(left);

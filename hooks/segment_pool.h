@@ -3,7 +3,7 @@
 // layout and growth rule of caching_core.h).
 //
 // Owns the backend and all segments. No thread safety: the core calls it under its lock. Nothing is
-// thrown after construction. Keeps `reserved`, `segment_acquires` and `segment_returns` of the
+// thrown after construction. Keeps `reserved`, the counts of segments and the exchanges of the
 // statistics it is given.
 #pragma once
 
@@ -73,6 +73,7 @@ class SegmentPool {
   };
   // A new segment, in exchange for the spares; what is left of them is cached up to the ceiling.
   Segment* grow(size_t bytes, const Spares& spares) noexcept;
+  Segment* exchange(size_t bytes, const Spares& spares) noexcept;
   // A segment of the backend's is the pool's from now on. Null where `base` is, or when the books
   // cannot grow: it is given back then.
   Segment* enter(void* base, size_t bytes) noexcept;

@@ -577,6 +577,16 @@ TYPED_TEST_P(AllocatorContract, TheSameSequenceGivesTheSameStatisticsOnAnyBacken
   }
 }
 
+// What is left over of an exchange was kept to the byte, unmapped to the page: the rest was lost.
+TYPED_TEST_P(AllocatorContract, ATargetBetweenTwoPagesIsHeldInPages) {
+  this->core.set_reserved_target(3 * kMiB + 1234);
+  for (uint32_t seed = 1; seed < 20; ++seed) {
+    const CoreStats stats = live_randomly(this->core, seed, 300, 20);
+    EXPECT_EQ(stats.reserved.current % 4096, 0) << "seed " << seed;
+    EXPECT_EQ(stats.reserved.peak % 4096, 0) << "seed " << seed;
+  }
+}
+
 TYPED_TEST_P(AllocatorContract, ThreadsShareOneCore) {
   class Balance final : public LedgerSink {
    public:
@@ -636,6 +646,7 @@ REGISTER_TYPED_TEST_SUITE_P(AllocatorContract, AlignsEveryBlockTo64Bytes, LiveBl
                             FailsWhenNothingIsLeftToFree, WhatCanNeverFitEvictsNothing,
                             AnAllocationInsideTheHandlerDoesNotAskAgain,
                             ReservedStaysAtTheTargetWhileLiveBytesAllowIt,
+                            ATargetBetweenTwoPagesIsHeldInPages,
                             LoweringLimitOrTargetGivesTheCacheBackAtOnce,
                             ZeroAndHugeRequestsGiveNull, InvalidFreesAreCountedAndIgnored,
                             TheSinkHearsEverythingInOrder, AFreeIsReportedBeforeTheBlockIsAvailable,

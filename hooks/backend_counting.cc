@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "hooks/backend_cpu.h"
+#include "hooks/page_mover.h"
 
 namespace lowtide::hooks {
 namespace {
@@ -21,6 +23,15 @@ class CountingBackend final : public Backend {
     return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
   }
   void give_back(void* /*base*/, size_t /*bytes*/) noexcept override {}
+  // Keeps as much of what is left over as the CPU backend would.
+  void* exchange(std::span<const Extent> old, size_t bytes, size_t most_rest,
+                 Extent& rest) noexcept override {
+    size_t left = 0;
+    for (const Extent& extent : old) left += extent.bytes;
+    left = std::min(left > bytes ? left - bytes : 0, most_rest);
+    if (left >= kWorthMoving) rest = {acquire(left), left};
+    return acquire(bytes);
+  }
   [[nodiscard]] size_t granularity() const noexcept override { return granularity_; }
   [[nodiscard]] size_t alignment() const noexcept override { return kAlignment; }
   [[nodiscard]] const char* name() const noexcept override { return "counting"; }

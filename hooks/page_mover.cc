@@ -7,8 +7,6 @@
 namespace lowtide::hooks {
 namespace {
 
-constexpr size_t kWorthMoving = 32 * 1024;  // below, the system call costs more than the faults
-
 void unmap(std::byte* base, size_t bytes) {
   if (bytes != 0) munmap(base, bytes);
 }

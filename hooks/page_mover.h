@@ -17,6 +17,8 @@
 namespace lowtide::hooks {
 
 inline constexpr size_t kPageBytes = 4096;
+// Below, the system call costs more than the faults.
+inline constexpr size_t kWorthMoving = 32 * 1024;
 inline constexpr uintptr_t kSegmentAlignment = 64 * 1024;
 
 // mmap of anonymous private memory; null where it fails.

@@ -306,10 +306,11 @@ CheckResult check_plan(const Trace& trace, const Plan& plan) {
                 "predicted recompute " + number(predicted.recompute_ns) + " ns, checked " +
                     number(result.recompute_ns) + " ns");
   }
-  if (predicted.step_ns != trace.step_ns + result.recompute_ns) {
+  const int64_t step_ns = trace.step_ns + result.recompute_ns + predicted.memory_ns;
+  if (predicted.memory_ns < 0 || predicted.step_ns != step_ns) {
     return fail(result, Verdict::wrong_time,
-                "predicted step " + number(predicted.step_ns) + " ns, checked " +
-                    number(trace.step_ns + result.recompute_ns) + " ns");
+                "predicted step " + number(predicted.step_ns) + " ns, of which memory " +
+                    number(predicted.memory_ns) + " ns, checked " + number(step_ns) + " ns");
   }
   const int64_t need =
       predicted.peak_reserved_bytes + trace.outside_bytes + plan.account.reserve_bytes;

@@ -16,8 +16,8 @@ constexpr int64_t kMaxPoints = 1024;
 constexpr int64_t kMaxReplayedPoints = 256;
 constexpr size_t kMaxLiveSet = 32;
 
-FrontierPoint make_point(const Simulator& simulator, const Archive::Entry& entry,
-                         const ReservedReplay& reserved_replay) {
+void add_points(const Simulator& simulator, const Archive::Entry& entry,
+                const ReservedReplay& reserved_replay, std::vector<FrontierPoint>& points) {
   const Trace& trace = simulator.trace();
   SimulationResult result = simulator.simulate(
       DecisionTable(trace, entry.decisions),
@@ -26,15 +26,19 @@ FrontierPoint make_point(const Simulator& simulator, const Archive::Entry& entry
   Predicted& predicted = point.predicted;
   predicted.peak_requested_bytes = result.peak_requested_bytes;
   predicted.peak_rounded_bytes = result.peak_rounded_bytes;
-  predicted.peak_reserved_bytes =
-      reserved_replay ? reserved_replay(result.memory_events) : result.peak_rounded_bytes;
   predicted.recompute_ns = result.recompute_ns;
-  predicted.step_ns = trace.step_ns + result.recompute_ns;
   predicted.replayed_ops = result.replayed_ops;
   predicted.peak_event = result.peak_event;
   result.live_at_peak.resize(std::min(result.live_at_peak.size(), kMaxLiveSet));
   predicted.live_at_peak = std::move(result.live_at_peak);
-  return point;
+  std::vector<ReservedPeak> ways = {{result.peak_rounded_bytes, 0}};
+  if (reserved_replay) ways = reserved_replay(result.memory_events);
+  for (const ReservedPeak& way : ways) {
+    predicted.peak_reserved_bytes = way.peak_bytes;
+    predicted.memory_ns = way.exchanges * trace.exchange_ns;
+    predicted.step_ns = trace.step_ns + predicted.recompute_ns + predicted.memory_ns;
+    points.push_back(point);
+  }
 }
 
 }  // namespace
@@ -85,7 +89,7 @@ Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
   for (const auto& [peak, entry] : entries) {
     if (previous >= 0 && peak - previous < spacing && peak != largest) continue;
     previous = peak;
-    points.push_back(make_point(simulator, entry, options.reserved_replay));
+    add_points(simulator, entry, options.reserved_replay, points);
   }
   return Frontier(std::move(points), trace);
 }

@@ -1,7 +1,8 @@
 // From a trace and an absolute budget to a plan.
 //
 // The frontier is built once per trace, independent of any budget, and is monotone by construction:
-// points have strictly falling peak and strictly rising step time. A budget selects the point with
+// points have strictly falling peak and rising step time. One set of drops may be several points:
+// with more room the allocator exchanges less memory. A budget selects the point with
 // the largest peak that fits. Every plan passes `check_plan` before it is returned.
 // No torch, no CUDA, no solver. Deterministic. Throws OutOfBudget (with the smallest reachable
 // budget) and InvalidInput (unknown strategy).
@@ -20,11 +21,20 @@
 
 namespace lowtide::planner {
 
+// A way to hold the memory of a step: the allocator keeps to `peak_bytes` at the price of so many
+// exchanges (Trace::exchange_ns) per step. What it may hold more of it need exchange less.
+struct ReservedPeak {
+  int64_t peak_bytes = 0;
+  int64_t exchanges = 0;
+};
+
 // Replays an allocation sequence (requested bytes; >0 alloc of `block`, <0 free) and returns the
-// reserved peak. The runtime passes one over its own caching core; without one, reserved is taken
-// as the rounded peak. Kept as a function so that planner does not include hooks.
+// ways to hold it, the least peak among them; never empty. The runtime passes one over its own
+// caching core; without one, reserved is taken as the rounded peak. Kept as a function so that
+// planner does not include hooks.
 struct SimulatedMemoryEvent;
-using ReservedReplay = std::function<int64_t(const std::vector<SimulatedMemoryEvent>&)>;
+using ReservedReplay =
+    std::function<std::vector<ReservedPeak>(const std::vector<SimulatedMemoryEvent>&)>;
 
 struct FrontierPoint {
   std::vector<Decision> decisions;

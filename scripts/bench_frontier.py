@@ -65,7 +65,8 @@ class Point:
 
     @property
     def predicted_extra_ns(self):
-        return self.plan.get("predicted_recompute_ns", 0)
+        """Recomputation, and exchanges of memory."""
+        return self.plan.get("predicted_recompute_ns", 0) + self.plan.get("predicted_memory_ns", 0)
 
     @property
     def expected_extra_ns(self):
@@ -342,7 +343,7 @@ def print_tables(bench, points, ratios, aa):
     bench.table(
         [
             "budget",
-            "predicted extra ms",
+            "predicted extra ms (memory)",
             "at the speed now",
             "measured extra ms",
             "enforced / plain",
@@ -352,7 +353,8 @@ def print_tables(bench, points, ratios, aa):
         [
             [
                 format_bytes(point.budget),
-                f"{point.predicted_extra_ns / 1e6:.1f}",
+                f"{point.predicted_extra_ns / 1e6:.1f} "
+                f"({point.plan.get('predicted_memory_ns', 0) / 1e6:.1f})",
                 f"{point.expected_extra_ns / 1e6:.1f}",
                 f"{point.extra_ns / 1e6:.1f}",
                 ratio,

@@ -31,6 +31,7 @@ Json predicted_json(const Predicted& p) {
           {"peak_reserved_bytes", p.peak_reserved_bytes},
           {"step_ns", p.step_ns},
           {"recompute_ns", p.recompute_ns},
+          {"memory_ns", p.memory_ns},
           {"replayed_ops", p.replayed_ops},
           {"peak_event", p.peak_event == kNone ? Json(nullptr) : Json(p.peak_event)},
           {"live_at_peak", p.live_at_peak}};
@@ -71,6 +72,7 @@ Predicted read_predicted(const JsonNode& node) {
   p.peak_reserved_bytes = node.field("peak_reserved_bytes").integer();
   p.step_ns = node.field("step_ns").integer();
   p.recompute_ns = node.field("recompute_ns").integer(INT64_MIN);
+  p.memory_ns = node.field("memory_ns").integer();
   p.replayed_ops = node.field("replayed_ops").integer();
   p.peak_event = node.field("peak_event").id_or_null();
   const JsonNode live = node.field("live_at_peak");

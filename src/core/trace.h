@@ -162,7 +162,10 @@ struct Trace {
   std::vector<TraceEvent> events;
   std::vector<TraceBlock> blocks;  // in order; empty: not marked
   int64_t step_ns = 0;             // plain step, same clock as the ops
-  int64_t outside_bytes = 0;       // device memory the allocator does not hand out
+  // What one exchange of memory costs the allocator under a budget (cached segments given back for
+  // another), mean over those of the verify steps; 0 = not measured.
+  int64_t exchange_ns = 0;
+  int64_t outside_bytes = 0;  // device memory the allocator does not hand out
   TracePeaks peaks;
   TraceQuality quality;
 

@@ -10,6 +10,7 @@ namespace {
 
 // Sums over a step stay below this (64 PiB, 2.2 years), so that a planner may add, and replay a
 // hundred times over, in 64 bits.
+constexpr int64_t kMostExchangeNs = 1'000'000'000;
 constexpr int64_t kMaxSum = int64_t{1} << 56;
 constexpr int64_t kMaxProduct = int64_t{1} << 62;
 
@@ -65,6 +66,8 @@ class Validator {
       fail("trace", "has more than 2^31 entries in one list");
     }
     check_value(trace_.step_ns, "step_ns");
+    check_value(trace_.exchange_ns, "exchange_ns");
+    if (trace_.exchange_ns > kMostExchangeNs) fail("exchange_ns", "is above a second");
     check_value(trace_.outside_bytes, "outside_bytes");
     check_value(trace_.peaks.requested_bytes, "peaks.requested_bytes");
     check_value(trace_.peaks.rounded_bytes, "peaks.rounded_bytes");

@@ -33,7 +33,12 @@ void ReplayTimes::add(int32_t ordinal, int64_t ns) {
   samples_[index].push_back(std::max<int64_t>(ns, 1));
 }
 
-std::vector<int64_t> ReplayTimes::prices(const Trace& trace) const {
+void ReplayTimes::add_exchanges(int64_t count, int64_t ns) {
+  exchanges_ += count;
+  exchange_ns_ += ns;
+}
+
+Prices ReplayTimes::prices(const Trace& trace) const {
   const PlanIndex index(trace, {});
   const auto op_of = [&](size_t ordinal) {
     return static_cast<size_t>(index.op(ordinal).trace_op);
@@ -48,11 +53,12 @@ std::vector<int64_t> ReplayTimes::prices(const Trace& trace) const {
   if (pooled.empty()) {
     return {};
   }
-  std::vector<int64_t> prices(trace.ops.size(), 0);
+  Prices prices{.replay_ns = std::vector<int64_t>(trace.ops.size(), 0),
+                .exchange_ns = exchanges_ > 0 ? exchange_ns_ / exchanges_ : 0};
   for (size_t i = 0; i < index.size(); ++i) {
     const auto found = pooled.find(instance_of(trace, trace.ops[op_of(i)]));
     if (found != pooled.end()) {
-      prices[op_of(i)] = profiler::pool(found->second).median_ns;
+      prices.replay_ns[op_of(i)] = profiler::pool(found->second).median_ns;
     }
   }
   return prices;

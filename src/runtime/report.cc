@@ -49,9 +49,10 @@ std::string SessionImpl::report() const {
           format_bytes(plan.predicted.peak_reserved_bytes) + "); over budget in " +
           std::to_string(stats_.steps_over_budget) + " steps");
   row(out, "step before", format_duration(trace.step_ns));
-  const double slower = trace.step_ns > 0 ? static_cast<double>(plan.predicted.recompute_ns) /
-                                                static_cast<double>(trace.step_ns)
-                                          : 0;
+  const double slower =
+      trace.step_ns > 0
+          ? static_cast<double>(plan.predicted.step_ns) / static_cast<double>(trace.step_ns) - 1
+          : 0;
   row(out, "step now",
       format_duration(last_step_.step_ns) + " (predicted " +
           format_duration(plan.predicted.step_ns) + ", +" + percent(slower) + ")");

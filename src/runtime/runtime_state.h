@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/trace.h"
+#include "hooks/caching_core.h"
 #include "profiler/cpu_clock.h"
 #include "runtime/plan_index.h"
 #include "runtime/replay_times.h"
@@ -70,12 +71,13 @@ class Runtime {
 
   // Plan of the running step; null = keep everything, evict under pressure.
   PlanRun plan;
-  int32_t forward_ops = 0;                  // of the running step
-  std::vector<uint64_t> step_keys;          // of the forward ops so far
-  std::vector<int64_t> op_ns;               // by ordinal: the first run's time, frozen
-  ReplayTimes* replay_times = nullptr;      // verify steps: what each recomputation costs
-  std::unordered_set<uint64_t> never_drop;  // creator ids that failed verification
-  std::unordered_set<uint64_t> trusted;     // recipe ids that passed: only these are ever dropped
+  int32_t forward_ops = 0;                   // of the running step
+  std::vector<uint64_t> step_keys;           // of the forward ops so far
+  std::vector<int64_t> op_ns;                // by ordinal: the first run's time, frozen
+  ReplayTimes* replay_times = nullptr;       // verify steps: what each recomputation costs
+  const hooks::CachingCore* core = nullptr;  // that gives memory to ops; null = another allocator
+  std::unordered_set<uint64_t> never_drop;   // creator ids that failed verification
+  std::unordered_set<uint64_t> trusted;      // recipe ids that passed: only these are ever dropped
   struct MismatchReport {
     int32_t ordinal = -1;
     int32_t output = 0;

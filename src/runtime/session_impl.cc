@@ -63,6 +63,7 @@ SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front
   evictor_ = std::make_unique<Evictor>(runtime_, *core_);
   core_->set_limit(limit_);
   core_->set_pressure_handler(evictor_.get());
+  runtime_->core = core_;
   engine_ = std::make_unique<EngineInstallation>(runtime_, *front_end_);
   runtime_->rescale = [this](double ratio) {
     scaling_wanted_ = true;  // planning takes time and memory: it waits for the end of the step
@@ -219,6 +220,7 @@ bool SessionImpl::begin_step(bool whole) {
     throw;
   }
   core_->reset_peaks();
+  core_at_begin_ = core_->stats();
   exceptions_at_begin_ = std::uncaught_exceptions();
   runtime_->begin_step();
   front_end_->enter_thread();
@@ -232,6 +234,9 @@ void SessionImpl::choose_mode(bool whole) {
     try {
       build_variant();
       phase_ = SessionPhase::verify;
+      // Held as tightly as a budget would: so it is seen what exchanging memory costs.
+      core_->trim();
+      core_->set_reserved_target(current().trace().peaks.rounded_bytes);
     } catch (const Error& error) {
       // Training goes on: eviction keeps the budget without a plan.
       std::fprintf(stderr, "lowtide: no plan can be made: %s\n", error.what());
@@ -299,8 +304,10 @@ void SessionImpl::end_step() noexcept {
     const bool failed = std::uncaught_exceptions() > exceptions_at_begin_;
     strict_error_ = runtime_->plan.strict_error;
     account_step(step_ns);
+    const hooks::CoreStats core = core_->stats();
+    const int64_t exchange_ns = core.exchange_ns - core_at_begin_.exchange_ns;
     if (open_log_ != nullptr) {
-      finish_log(failed, step_ns);
+      finish_log(failed, step_ns - exchange_ns);
     }
     if (!failed && (whole_step_ || phase_ == SessionPhase::warmup)) {
       handle_mismatches();
@@ -311,10 +318,11 @@ void SessionImpl::end_step() noexcept {
       switch (phase_) {
         case SessionPhase::warmup:
           if (++warmup_done_ > 1) {
-            plain_step_ns_ = step_ns - runtime_->counters.recompute_ns;
+            plain_step_ns_ = step_ns - runtime_->counters.recompute_ns - exchange_ns;
           }
           break;
         case SessionPhase::verify:
+          replay_times_.add_exchanges(core.exchanges - core_at_begin_.exchanges, exchange_ns);
           after_verify();
           break;
         case SessionPhase::enforce:
@@ -379,7 +387,7 @@ void SessionImpl::finish_log(bool failed, int64_t step_ns) {
     runtime_->log = nullptr;
     ++runtime_->log_id;  // saves that outlive the step belong to no log
   }
-  // What eviction recomputed is not part of the plain step.
+  // What eviction recomputed and the allocator exchanged is not part of the plain step.
   open_log_->finish(step_ns - runtime_->counters.recompute_ns, probe_resident_requested_,
                     probe_resident_rounded_);
   std::unique_ptr<StepLog> log = std::move(open_log_);
@@ -540,12 +548,12 @@ void SessionImpl::after_verify() {
 
 // Every storage has been recomputed by now: what that took is what the plan should be priced by.
 void SessionImpl::reprice() {
-  const std::vector<int64_t> measured = replay_times_.prices(current().trace());
+  const Prices measured = replay_times_.prices(current().trace());
   replay_times_.clear();
-  if (measured.empty()) {
+  if (measured.replay_ns.empty()) {
     return;
   }
-  const std::vector<int64_t> before = current().prices();
+  const Prices before = current().prices();
   current().set_prices(measured);
   try {
     make_plan();

@@ -115,7 +115,8 @@ class SessionImpl {
   bool whole_step_ = true;
   int exceptions_at_begin_ = 0;
   int64_t step_start_ns_ = 0;
-  int64_t plain_step_ns_ = 0;  // of the last warm-up step, without what was recomputed
+  hooks::CoreStats core_at_begin_;
+  int64_t plain_step_ns_ = 0;  // of the last warm-up step, without recomputation and exchanges
   int verify_steps_ = 0;
   ReplayTimes replay_times_;  // of the verify steps of the current variant
   SessionStats stats_;

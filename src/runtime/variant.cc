@@ -20,7 +20,11 @@ planner::PlannerOptions planner_options(int64_t reserve_bytes) {
         sequence.push_back({event.block, event.bytes});
       }
     }
-    return hooks::replay_reserved_peak(sequence);
+    std::vector<planner::ReservedPeak> ways;
+    for (const hooks::ReplayHold& hold : hooks::replay_holds(sequence)) {
+      ways.push_back({hold.reserved_bytes, hold.exchanges});
+    }
+    return ways;
   };
   return options;
 }
@@ -43,7 +47,9 @@ void Variant::make_plan(int64_t budget_bytes, int64_t reserve_bytes) {
     planner::PlannerOptions plain = options;
     plain.strategies = {"keep_all"};
     const planner::Frontier keep_all = planner::build_frontier(*trace_, plain);
-    if (keep_all.select(budget_bytes, trace_->outside_bytes + reserve_bytes) != nullptr) {
+    // Only where it is held at no price: below that, dropping what is cheap may be quicker.
+    if (keep_all.select(budget_bytes, trace_->outside_bytes + reserve_bytes) ==
+        &keep_all.points().front()) {
       plan_ = planner::make_plan(*trace_, keep_all, budget_bytes, plain);
     } else {
       all = &frontier();
@@ -97,18 +103,19 @@ void Variant::forbid(int32_t ordinal, int32_t output, const std::string& reason)
   forget_plans();
 }
 
-std::vector<int64_t> Variant::prices() const {
-  std::vector<int64_t> prices;
+Prices Variant::prices() const {
+  Prices prices{.replay_ns = {}, .exchange_ns = trace_->exchange_ns};
   for (const TraceOp& op : trace_->ops) {
-    prices.push_back(op.replay_ns);
+    prices.replay_ns.push_back(op.replay_ns);
   }
   return prices;
 }
 
-void Variant::set_prices(const std::vector<int64_t>& replay_ns) {
+void Variant::set_prices(const Prices& prices) {
   for (size_t i = 0; i < trace_->ops.size(); ++i) {
-    trace_->ops[i].replay_ns = replay_ns[i];
+    trace_->ops[i].replay_ns = prices.replay_ns[i];
   }
+  trace_->exchange_ns = prices.exchange_ns;
   forget_plans();
 }
 

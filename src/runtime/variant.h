@@ -15,6 +15,7 @@
 #include "core/trace.h"
 #include "planner/planner.h"
 #include "runtime/plan_index.h"
+#include "runtime/replay_times.h"
 
 namespace lowtide::runtime {
 
@@ -34,9 +35,9 @@ class Variant {
   void use_plan(Plan plan);
   // Takes storages that failed verification out of all plans; plan() is empty afterwards.
   void forbid(int32_t ordinal, int32_t output, const std::string& reason);
-  // What recomputing each op costs, as measured (TraceOp::replay_ns). Setting it empties plan().
-  [[nodiscard]] std::vector<int64_t> prices() const;
-  void set_prices(const std::vector<int64_t>& replay_ns);
+  // What recomputing each op and exchanging memory costs. Setting it empties plan().
+  [[nodiscard]] Prices prices() const;
+  void set_prices(const Prices& prices);
 
   // Plan for a step of the same structure whose activations are `ratio` times as large.
   [[nodiscard]] std::shared_ptr<const PlanIndex> scaled(double ratio, int64_t budget_bytes) const;

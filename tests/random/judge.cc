@@ -140,8 +140,12 @@ std::string Tally::text() const {
 }
 
 BudgetRange budgets_of(const Trace& trace, const planner::Frontier& frontier) {
-  return {frontier.smallest_peak_bytes() + trace.outside_bytes,
-          frontier.points().front().predicted.peak_reserved_bytes + trace.outside_bytes};
+  // Points fall in peak: the last of those that drop nothing holds the least.
+  int64_t keep_all = frontier.points().front().predicted.peak_reserved_bytes;
+  for (const planner::FrontierPoint& point : frontier.points()) {
+    if (point.decisions.empty()) keep_all = point.predicted.peak_reserved_bytes;
+  }
+  return {frontier.smallest_peak_bytes() + trace.outside_bytes, keep_all + trace.outside_bytes};
 }
 
 std::string judge(const RandomProgram& random_program, Tally& tally) {

@@ -18,6 +18,7 @@ void expect_equal(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.settings.probe_steps, b.settings.probe_steps);
   EXPECT_EQ(a.settings.deterministic, b.settings.deterministic);
   EXPECT_EQ(a.step_ns, b.step_ns);
+  EXPECT_EQ(a.exchange_ns, b.exchange_ns);
   EXPECT_EQ(a.outside_bytes, b.outside_bytes);
   EXPECT_EQ(a.peaks.requested_bytes, b.peaks.requested_bytes);
   EXPECT_EQ(a.peaks.rounded_bytes, b.peaks.rounded_bytes);
@@ -89,6 +90,7 @@ void expect_equal(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.predicted.peak_reserved_bytes, b.predicted.peak_reserved_bytes);
   EXPECT_EQ(a.predicted.step_ns, b.predicted.step_ns);
   EXPECT_EQ(a.predicted.recompute_ns, b.predicted.recompute_ns);
+  EXPECT_EQ(a.predicted.memory_ns, b.predicted.memory_ns);
   EXPECT_EQ(a.predicted.replayed_ops, b.predicted.replayed_ops);
   EXPECT_EQ(a.predicted.peak_event, b.predicted.peak_event);
   EXPECT_EQ(a.predicted.live_at_peak, b.predicted.live_at_peak);

@@ -111,6 +111,68 @@ TEST(ReservedReplay, ARunWithThePredictedPeakAsLimitNeverFails) {
   }
 }
 
+// Residents, an activation held to the end, and buffers of sizes that never fit each other.
+std::vector<ReplayEvent> step_of_misfits() {
+  std::vector<ReplayEvent> step = {{0, 3 * kMiB}, {1, 2 * kMiB}};
+  for (int32_t i = 2; i < 40; ++i) {
+    const int64_t bytes = kMiB + i * 65'536;
+    step.push_back({i, bytes});
+    step.push_back({i, -bytes});
+  }
+  step.push_back({1, -2 * kMiB});  // a gradient of the last step gives way to this one's
+  step.push_back({50, 2 * kMiB});
+  return step;
+}
+
+TEST(ReservedReplay, HoldsCostFewerExchangesTheMoreRoomThereIs) {
+  const std::vector<ReplayEvent> step = step_of_misfits();
+  const std::vector<ReplayHold> holds = replay_holds(step);
+  ASSERT_GE(holds.size(), 2U);
+  EXPECT_EQ(holds.front().reserved_bytes, replay_reserved_peak(step));
+  EXPECT_EQ(holds.back().exchanges, 0);
+  for (size_t i = 1; i < holds.size(); ++i) {
+    EXPECT_GT(holds[i].reserved_bytes, holds[i - 1].reserved_bytes);
+    EXPECT_LE(holds[i].exchanges, holds[i - 1].exchanges);
+  }
+}
+
+TEST(ReservedReplay, AStepThatOnlyReusesHasOneHold) {
+  std::vector<ReplayEvent> step = {{0, 3 * kMiB}};
+  for (int32_t i = 1; i < 10; ++i) {
+    step.push_back({i, kMiB});
+    step.push_back({i, -kMiB});
+  }
+  const std::vector<ReplayHold> holds = replay_holds(step);
+  ASSERT_EQ(holds.size(), 1U);
+  EXPECT_EQ(holds[0].reserved_bytes, 4 * kMiB);
+  EXPECT_EQ(holds[0].exchanges, 0);
+}
+
+// A run on the real backend keeps to each hold, and pays what it says.
+TEST(ReservedReplay, ARunPaysTheExchangesOfItsHold) {
+  const std::vector<ReplayEvent> step = step_of_misfits();
+  for (const ReplayHold& hold : replay_holds(step)) {
+    CachingCore core(make_cpu_backend());
+    core.set_reserved_target(hold.reserved_bytes);
+    void* resident = core.allocate(3 * kMiB);
+    void* gradient = core.allocate(2 * kMiB);
+    int64_t exchanges = 0;
+    for (int repeat = 0; repeat < 4; ++repeat) {
+      exchanges = core.stats().exchanges;
+      for (size_t i = 2; i + 2 < step.size(); i += 2) {
+        core.free(core.allocate(static_cast<size_t>(step[i].bytes)));
+      }
+      core.free(gradient);
+      gradient = core.allocate(2 * kMiB);
+    }
+    EXPECT_LE(core.stats().reserved.peak, hold.reserved_bytes);
+    EXPECT_EQ(core.stats().exchanges - exchanges, hold.exchanges) << hold.reserved_bytes;
+    EXPECT_EQ(core.stats().exchange_ns > 0, hold.exchanges > 0);
+    core.free(resident);
+    core.free(gradient);
+  }
+}
+
 TEST(ReservedReplay, GivesTheSameAnswerEveryTime) {
   const std::vector<ReplayEvent> step = random_step(9, 4000, 100);
   const ReplayPeaks first = replay_peaks(step);

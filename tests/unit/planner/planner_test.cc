@@ -160,13 +160,39 @@ TEST(Frontier, IsFilteredByTheReservedPeak) {
     int64_t live = 0;
     int64_t top = 0;
     for (const SimulatedMemoryEvent& e : events) top = std::max(top, live += e.bytes);
-    return top + 512 * (1 + calls++ * 7 % 5);
+    return std::vector<ReservedPeak>{{top + 512 * (1 + calls++ * 7 % 5), 0}};
   };
   const Frontier frontier = build_frontier(trace, options);
   expect_monotone(frontier);
   EXPECT_GT(calls, static_cast<int>(frontier.points().size()));
   for (const FrontierPoint& point : frontier.points()) {
     EXPECT_GT(peak(point), point.predicted.peak_requested_bytes);
+  }
+}
+
+// With room the allocator exchanges less: what that saves is weighed against what dropping costs.
+TEST(Frontier, WaysToHoldThePlanAreItsPoints) {
+  Trace trace = testing::chain_trace(30);
+  trace.exchange_ns = 1000;
+  PlannerOptions options;
+  options.reserved_replay = [&](const std::vector<SimulatedMemoryEvent>& events) {
+    int64_t live = 0;
+    int64_t top = 0;
+    for (const SimulatedMemoryEvent& e : events) top = std::max(top, live += e.bytes);
+    return std::vector<ReservedPeak>{{top, 2}, {top + 64, 1}, {top + (1 << 20), 0}};
+  };
+  const Frontier frontier = build_frontier(trace, options);
+  expect_monotone(frontier);
+  const FrontierPoint& first = frontier.points().front();
+  EXPECT_TRUE(first.decisions.empty());
+  EXPECT_EQ(first.predicted.memory_ns, 0);
+  EXPECT_EQ(first.predicted.step_ns, trace.step_ns);
+  EXPECT_EQ(frontier.points().back().predicted.memory_ns, 2000);
+  for (const FrontierPoint& point : frontier.points()) {
+    const Predicted& p = point.predicted;
+    EXPECT_EQ(p.step_ns, trace.step_ns + p.recompute_ns + p.memory_ns);
+    const Plan plan = make_plan(trace, frontier, p.peak_reserved_bytes, options);
+    EXPECT_EQ(check_plan(trace, plan).verdict, Verdict::ok);
   }
 }
 

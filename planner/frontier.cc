@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -6,14 +7,14 @@
 #include "planner/planner.h"
 #include "planner/simulator.h"
 #include "planner/strategy.h"
+#include "planner/thinning.h"
 
 namespace lowtide::planner {
 namespace {
 
-// More points than this differ by less than the allocator's rounding of a real model. Replaying the
-// reserved peak is slow: fewer then.
-constexpr int64_t kMaxPoints = 1024;
-constexpr int64_t kMaxReplayedPoints = 256;
+// Replaying the reserved peak is slow: fewer points then.
+constexpr size_t kMaxPoints = 1024;
+constexpr size_t kMaxReplayedPoints = 256;
 constexpr size_t kMaxLiveSet = 32;
 
 void add_points(const Simulator& simulator, const Archive::Entry& entry,
@@ -79,17 +80,15 @@ Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
   }
   const auto& entries = archive.entries();
   LOWTIDE_CHECK(!entries.empty(), "the strategies offered no plan");
-  const int64_t smallest = entries.begin()->first;
-  const int64_t largest = entries.rbegin()->first;
-  // Thinned evenly in peak, both ends kept.
-  const int64_t spacing =
-      (largest - smallest) / (options.reserved_replay ? kMaxReplayedPoints : kMaxPoints);
+  std::vector<PeakAndTime> figures;
+  for (const auto& [peak, entry] : entries) figures.push_back({peak, entry.recompute_ns});
   std::vector<FrontierPoint> points;
-  int64_t previous = -1;
-  for (const auto& [peak, entry] : entries) {
-    if (previous >= 0 && peak - previous < spacing && peak != largest) continue;
-    previous = peak;
-    add_points(simulator, entry, options.reserved_replay, points);
+  auto entry = entries.begin();
+  size_t at = 0;
+  for (const size_t kept :
+       thin(figures, options.reserved_replay ? kMaxReplayedPoints : kMaxPoints)) {
+    std::advance(entry, kept - std::exchange(at, kept));
+    add_points(simulator, entry->second, options.reserved_replay, points);
   }
   return Frontier(std::move(points), trace);
 }

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kLevels = 64;
 constexpr int kRefinements = 48;
-constexpr int64_t kLevelWork = 2100;  // per candidate, of a trace of one
+constexpr int64_t kLevelWork = 1500;  // per candidate, of a trace of one
 constexpr int64_t kMostLevelWork = 25'000'000;
 // The search for the lowest peak, and that for one level only, take this many levels' work.
 constexpr int64_t kFloorLevels = 16;

@@ -111,6 +111,10 @@ void SavedHolder::bind_slot(int32_t index) {
                     (slot.pins.empty() ? secure_recipe(*tape_, index) : true);
   if (drop) {
     runtime_->counters.drops += 1;
+    if (slot.held && slot.pinned_by == 0 && runtime_->backward_depth == 0) {
+      // Saved before its last writer ran too, in a state that no recipe was compared for.
+      slot.held.reset();
+    }
   } else if (!slot.held) {
     slot.held = storage_;
   }

@@ -106,6 +106,12 @@ constexpr InstructionKind kWriteInstructions[] = {
      [](Machine& m, Operands o) {
        m.push(m.get(o.a).mm(m.weight).add_(m.bias).mul_(0.5).tanh_(), o.c);
      }},
+    {"gates_", 2, false,  // one storage, saved between its writers
+     [](Machine& m, Operands o) {
+       const std::vector<at::Tensor> gates = (m.get(o.a) * 1.5).unsafe_chunk(3, 1);
+       const at::Tensor mixed = gates[0].sigmoid_() * gates[1].tanh_() + gates[2].sigmoid_();
+       m.push(at::cat({mixed, mixed, gates[2]}, 1), o.c);
+     }},
     {"relu_", 1, false,
      [](Machine& m, Operands o) { m.push(m.get(o.a).mm(m.weight).relu_(), o.c); }},
 };

@@ -105,6 +105,35 @@ TEST(SessionLife, PredictedPeakIsTheMeasuredOne) {
   EXPECT_GE(run.plan->predicted.peak_reserved_bytes, run.steps.back().peak_reserved_bytes);
 }
 
+// An LSTM cell writes its four gates, parts of one storage, in place, and each write's result is
+// saved: held by the first save, the storage stayed when the last one let it be dropped.
+TEST(SessionLife, AStorageSavedBetweenItsWritersIsDropped) {
+  const Program program = []() -> StepFunction {
+    torch::manual_seed(3);
+    nn::LSTMCell cell(64, 64);
+    const at::Tensor x = torch::randn({24, 64, 64});
+    return [=](int) mutable {
+      cell->zero_grad();
+      at::Tensor h = torch::zeros({64, 64}), c = h, sum = torch::zeros({});
+      for (const at::Tensor& input : x.unbind(0)) {
+        std::tie(h, c) = cell->forward(input, std::make_tuple(h, c));
+        sum = sum + h.square().mean();
+      }
+      const at::Tensor& loss = sum;
+      loss.backward();
+      return observe(*cell, loss);
+    };
+  };
+  const std::string budget = std::to_string(smallest_budget(program) + 64 * 1024);
+  const SessionRun run = run_session(program, 12, unstored(budget));
+  EXPECT_EQ(run.observed, run_plain(program, 12));
+  ASSERT_EQ(run.stats.phase, SessionPhase::enforce);
+  const StepReport& last = run.steps.back();
+  EXPECT_GT(last.replayed_ops, 0);
+  EXPECT_EQ(last.evictions, 0);
+  EXPECT_EQ(last.peak_requested_bytes, run.plan->predicted.peak_requested_bytes);
+}
+
 TEST(SessionLife, ASecondRunFindsTheTraceAndEnforcesFromStepOne) {
   const ScratchDirectory directory;
   SessionOptions options;

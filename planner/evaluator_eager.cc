@@ -42,7 +42,7 @@ EagerEvaluator::EagerEvaluator(const Problem& problem)
 void EagerEvaluator::set(StorageId s, Choice choice) {
   if (this->choice(s) == choice) return;
   choose(table_, s, choice);
-  for (const int32_t step : timelines_[at(s)].watchers) wake(step);
+  wake_watchers(s, -1);
   retell(s, -1);
   settle();
 }
@@ -62,6 +62,15 @@ void EagerEvaluator::wake(int32_t step) {
   if (std::exchange(awake_[at(step)], 1)) return;
   queue_.push_back(step);
   std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
+}
+
+// Those after step `after`. Woken, they watch again what they still depend on: whoever does not is
+// not to be woken for ever after.
+void EagerEvaluator::wake_watchers(StorageId s, int32_t after) {
+  auto& watchers = timelines_[at(s)].watchers;
+  const auto first = std::upper_bound(watchers.begin(), watchers.end(), after);
+  std::for_each(first, watchers.end(), [this](int32_t step) { wake(step); });
+  watchers.erase(first, watchers.end());
 }
 
 // Works out the timeline anew. Where it differs, wakes the replays after step `after` that depend
@@ -141,8 +150,8 @@ void EagerEvaluator::retell(StorageId s, int32_t after) {
   for (const Interval& interval : told_.intervals) {
     axis_.add(interval.begin + 1, std::min(interval.end + 1, end_of_step), bytes(s));
   }
-  for (const std::vector<int32_t>* steps :
-       {&timeline.watchers, &timeline.replayed, &told_.replayed}) {
+  wake_watchers(s, after);
+  for (const std::vector<int32_t>* steps : {&timeline.replayed, &told_.replayed}) {
     for (const int32_t step : *steps) {
       if (step > after) wake(step);
     }
@@ -158,6 +167,7 @@ void EagerEvaluator::settle() {
     const int32_t step = queue_.back();
     queue_.pop_back();
     awake_[at(step)] = 0;
+    work_ += 6;
     scratch_.peak_bytes = scratch_.ns = 0;
     scratch_.adopted.clear();
     const SimStep& unpack = problem_.steps()[at(step)];

@@ -59,6 +59,7 @@ class EagerEvaluator final : public Evaluator {
   [[nodiscard]] bool kept_by_saves(StorageId s, int32_t step) const;
   void retell(StorageId s, int32_t after);
   void wake(int32_t step);
+  void wake_watchers(StorageId s, int32_t after);
   void settle();
   void replace(int32_t step, const Replay& next);
   void tell_replay(int32_t step, Replay& replay);

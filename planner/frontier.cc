@@ -12,10 +12,17 @@
 namespace lowtide::planner {
 namespace {
 
-// Replaying the reserved peak is slow: fewer points then.
-constexpr size_t kMaxPoints = 1024;
-constexpr size_t kMaxReplayedPoints = 256;
+constexpr size_t kFewestPoints = 16;
+constexpr size_t kMostPoints = 1024;
+constexpr size_t kMostReplayedPoints = 256;  // replaying the reserved peak is slow
+// Each point is a whole step to simulate: so many ops take about half a second, all together.
+constexpr size_t kSimulatedOps = 4'000'000;
 constexpr size_t kMaxLiveSet = 32;
+
+size_t most_points(const Trace& trace, bool replayed) {
+  const size_t affordable = kSimulatedOps / std::max<size_t>(1, trace.ops.size());
+  return std::clamp(affordable, kFewestPoints, replayed ? kMostReplayedPoints : kMostPoints);
+}
 
 void add_points(const Simulator& simulator, const Archive::Entry& entry,
                 const ReservedReplay& reserved_replay, std::vector<FrontierPoint>& points) {
@@ -85,8 +92,8 @@ Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
   std::vector<FrontierPoint> points;
   auto entry = entries.begin();
   size_t at = 0;
-  for (const size_t kept :
-       thin(figures, options.reserved_replay ? kMaxReplayedPoints : kMaxPoints)) {
+  const bool replayed = static_cast<bool>(options.reserved_replay);
+  for (const size_t kept : thin(figures, most_points(trace, replayed))) {
     std::advance(entry, kept - std::exchange(at, kept));
     add_points(simulator, entry->second, options.reserved_replay, points);
   }

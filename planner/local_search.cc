@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kNeighbours = 14;
 constexpr size_t kStrangers = 16;  // of the pool of a repair
 constexpr int64_t kNoLimit = INT64_MAX;
+constexpr int64_t kQuestionWork = 20'000;  // between two looks at the clock
 // Of walks: how much more than the best they may cost, as a shift, and how long they look.
 constexpr int kSlackShifts[] = {62, 10, 8, 6};
 constexpr int kWalk = 64;
@@ -71,8 +72,11 @@ void LocalSearch::offer() {
 void LocalSearch::allow(int64_t work) { end_ = this->work() + work; }
 
 bool LocalSearch::exhausted() {
-  // A clock costs more than a move.
-  if (settings_.stop && questions_++ % 64 == 0) stopped_ = stopped_ || settings_.stop();
+  // A clock costs more than a small move, and a large one more than many clocks.
+  if (settings_.stop && !stopped_ && this->work() >= next_question_) {
+    next_question_ = this->work() + kQuestionWork;
+    stopped_ = settings_.stop();
+  }
   return stopped_ || this->work() >= end_;
 }
 

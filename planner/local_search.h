@@ -34,6 +34,8 @@ class LocalSearch {
   // What follows may do this much work, and then returns early with a valid assignment.
   void allow(int64_t work);
   [[nodiscard]] bool exhausted();
+  // Whether Settings::stop has ended everything.
+  [[nodiscard]] bool stopped() const { return stopped_; }
   // Candidates in the order they were packed.
   [[nodiscard]] const std::vector<StorageId>& order() const { return order_; }
 
@@ -115,7 +117,7 @@ class LocalSearch {
   int64_t work_ = 0;  // besides the evaluator's
   int64_t end_ = 0;   // of the work that is allowed
   bool stopped_ = false;
-  uint32_t questions_ = 0;  // times that exhausted() was asked
+  int64_t next_question_ = 0;  // work at which exhausted() looks at the clock again
   int64_t stamp_ = 0;
   uint64_t random_ = 1;
 };

@@ -12,6 +12,7 @@
 // that moment, or takes away bytes that it may not hold, so that the sum of a moment is at most
 // what the plan holds there. Costs are those of the plan, or less.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,7 @@ class JointRelaxation {
         if (bytes(s) > 0) add_life(s);
       }
     }
+    sum_up();
     return std::move(lp_);
   }
 
@@ -106,11 +108,20 @@ class JointRelaxation {
       next += static_cast<int32_t>(ops.size());
       moments_.moment.push_back(next++);
     }
-    lp_.base_bytes.assign(at(next), 0);
+    lp_.base_bytes.assign(at(next) + 1, 0);
   }
 
+  // Moments [begin, end) surely hold so much. Until `sum_up`, base_bytes are differences: lives of
+  // long steps cover too many moments to visit each.
   void hold(int32_t begin, int32_t end, int64_t amount) {
-    for (int32_t m = begin; m < end; ++m) lp_.base_bytes[at(m)] += amount;
+    if (begin >= end) return;
+    lp_.base_bytes[at(begin)] += amount;
+    lp_.base_bytes[at(end)] -= amount;
+  }
+
+  void sum_up() {
+    std::partial_sum(lp_.base_bytes.begin(), lp_.base_bytes.end(), lp_.base_bytes.begin());
+    lp_.base_bytes.pop_back();
   }
 
   void add_variables() {

@@ -117,15 +117,15 @@ class Explorer {
     sink();
     const int64_t floor = archive_.entries().begin()->first;
     const auto level = [&](int i) { return top - (top - floor) / kLevels * i; };
-    for (int i = 1; i < kLevels; ++i) improve(level(i), level_work_);
+    for (int i = 1; i < kLevels && !search_.stopped(); ++i) improve(level(i), level_work_);
     improve(floor, 2 * level_work_);
     // What helped below may help above, once trimmed.
-    for (int i = kLevels - 1; i > 0; --i) {
+    for (int i = kLevels - 1; i > 0 && !search_.stopped(); --i) {
       search_.allow(level_work_);
       search_.restore(archive_.cheapest(level(i + 1))->decisions);
       search_.trim(level(i));
     }
-    for (int i = 0; i < kRefinements; ++i) refine();
+    for (int i = 0; i < kRefinements && !search_.stopped(); ++i) refine();
   }
 
  private:

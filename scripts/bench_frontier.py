@@ -48,8 +48,9 @@ SUBJECTS = (Subject("train_gpt", 0.33), Subject("train_resnet", 0.5), Subject("t
 class Point:
     """One budget: its run, and its step times beside plain ones."""
 
-    def __init__(self, budget, run):
-        self.budget, self.run = budget, run
+    def __init__(self, budget, run, traced_ns):
+        """`traced_ns`: a step that drops nothing, of the run that made the trace."""
+        self.budget, self.run, self.traced_ns = budget, run, traced_ns
         self.peak = run.peak("peak_reserved_bytes", "enforce")
         self.requested = run.peak("peak_requested_bytes", "enforce")
         self.plan = run.get("plan") or {}
@@ -71,10 +72,8 @@ class Point:
     @property
     def expected_extra_ns(self):
         """The prediction at the speed that the machine has now: other work on it may have slowed
-        both since the trace was made, and the plain step tells by how much."""
-        then = self.plan.get("predicted_step_ns", 0) - self.predicted_extra_ns
-        now = statistics.median(self.plain_ns)
-        return self.predicted_extra_ns * (now / then if then > 0 else 1)
+        it since the trace was made, or then, and steps that drop nothing tell by how much."""
+        return self.predicted_extra_ns * statistics.median(self.plain_ns) / self.traced_ns
 
     @property
     def extra_ns(self):
@@ -387,6 +386,7 @@ def measure(bench, subject, count, pairs):
             f"{len(first.in_phase('probe'))} probe steps, files "
             + ", ".join(sorted(path.name for path in folder.iterdir()))
         )
+        traced_ns = statistics.median(step["cpu_ns"] for step in first.in_phase("enforce"))
         smallest = smallest_budget(subject, folder)
         largest = first["plan"]["predicted_peak_reserved_bytes"]
         bench.figure("plain_peak_reserved_bytes", plain.peak())
@@ -395,7 +395,7 @@ def measure(bench, subject, count, pairs):
         points = []
         for budget in spread(largest, smallest, count):
             run = subject.train("--budget", budget, "--directory", folder, *common)
-            points.append(Point(budget, run))
+            points.append(Point(budget, run, traced_ns))
             bench.say(
                 f"  {format_bytes(budget)}: reserved peak {format_bytes(points[-1].peak)}, "
                 f"{points[-1].plan.get('decisions', 0)} storages dropped"

@@ -29,7 +29,7 @@ MODELS = {
         "dropout": 0.1,
     },
     "train_resnet": {"batch": 32, "width": 16, "layers": 3, "dropout": 0},
-    "train_lstm": {"batch": 32, "context": 64, "width": 128, "layers": 2, "dropout": 0.1},
+    "train_lstm": {"batch": 32, "context": 64, "width": 256, "layers": 2, "dropout": 0.1},
 }
 TEXT = "/usr/share/common-licenses/GPL-3"
 SETTLED = 3  # steps of a peer before its figures count

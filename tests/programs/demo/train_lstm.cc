@@ -18,7 +18,7 @@ Program program() {
   defaults.program = "train_lstm";
   defaults.batch = 32;
   defaults.context = 64;
-  defaults.width = 128;
+  defaults.width = 256;
   defaults.layers = 2;
   defaults.lr = 2e-3;
   program.data = [](const Options& options) { return std::make_unique<Corpus>(options); };

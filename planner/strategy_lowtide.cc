@@ -28,6 +28,8 @@ constexpr int64_t kMostLevelWork = 25'000'000;
 constexpr int64_t kFloorLevels = 16;
 constexpr int64_t kFloorWork = 40'000'000;  // and this, which small traces need too
 constexpr int64_t kOnlyLevels = 20;
+// At the lowest peak many are dropped and few plans fit: a repair rarely succeeds.
+constexpr int64_t kBottomLevels = 16;
 
 struct Arguments {
   bool duplicates = true;
@@ -118,7 +120,7 @@ class Explorer {
     const int64_t floor = archive_.entries().begin()->first;
     const auto level = [&](int i) { return top - (top - floor) / kLevels * i; };
     for (int i = 1; i < kLevels && !search_.stopped(); ++i) improve(level(i), level_work_);
-    improve(floor, 2 * level_work_);
+    improve(floor, kBottomLevels * level_work_);
     // What helped below may help above, once trimmed.
     for (int i = kLevels - 1; i > 0 && !search_.stopped(); --i) {
       search_.allow(level_work_);

@@ -43,6 +43,7 @@ def priced_by_flops(source, target):
         return False
     for op in trace["ops"]:
         op["host_ns"], op["device_ns"] = max(op.get("flops", 0), 1), 0
+        op["replay_ns"] = 0  # the price of a recomputation is that of the op
     target.write_text(json.dumps(trace), encoding="utf-8")
     return True
 
@@ -54,7 +55,7 @@ def extra_ns(measured, priced, budget, strategies, plan):
         return None
     # The plan's own prediction is in FLOPs: the checker says so and gives the time it finds.
     verdict = json.loads(lowtide("check", measured, plan, "--json", expect=(0, 1)))
-    if verdict["verdict"] not in ("ok", "wrong_time"):
+    if verdict["verdict"] not in ("ok", "wrong time"):
         raise RuntimeError(f"{plan}: {verdict['verdict']}: {verdict['detail']}")
     return verdict["recompute_ns"]
 
@@ -95,7 +96,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--strategy", default="greedy")
+    parser.add_argument("--strategy", default="lowtide")
     parser.add_argument("--trace", type=pathlib.Path, action="append", default=[])
     options = parser.parse_args()
     options.strategies = f"keep_all,{options.strategy}"

@@ -1,8 +1,8 @@
 #include "hooks/reserved_replay.h"
 
-#include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 #include "hooks/backend_cpu.h"
@@ -113,9 +113,9 @@ std::vector<ReplayHold> replay_holds(std::span<const ReplayEvent> events, size_t
   std::vector<ReplayHold> holds = {hold(events, least, granularity)};
   holds[0].reserved_bytes = least;
   if (holds[0].exchanges == 0) return holds;
-  const ReplayHold free = hold(events, CachingCore::kNoLimit, granularity);
-  const ReplayHold middle = hold(events, least + (free.reserved_bytes - least) / 2, granularity);
-  for (const ReplayHold& next : {middle, free}) {
+  const ReplayHold all = hold(events, CachingCore::kNoLimit, granularity);
+  const ReplayHold half = hold(events, least + (all.reserved_bytes - least) / 2, granularity);
+  for (const ReplayHold& next : {half, all}) {
     if (next.reserved_bytes > holds.back().reserved_bytes) holds.push_back(next);
   }
   return holds;

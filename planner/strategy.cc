@@ -1,5 +1,7 @@
 #include "planner/strategy.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace lowtide::planner {
@@ -20,24 +22,28 @@ const std::vector<Strategy>& strategies() {
   return all;
 }
 
-void explore(std::string_view text, const Simulator& simulator, Archive& archive) {
+const Strategy& find_strategy(std::string_view text) {
   const size_t colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
-  const std::string_view argument =
-      colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
   std::string known;
   for (const Strategy& strategy : strategies()) {
     std::string shown(strategy.name);
     if (!strategy.argument.empty()) shown += "[:" + std::string(strategy.argument) + "]";
-    if (strategy.name == name) {
-      if (colon != std::string_view::npos && (strategy.argument.empty() || argument.empty())) {
+    if (strategy.name == text.substr(0, colon)) {
+      const bool empty = colon != std::string_view::npos && colon + 1 == text.size();
+      if (empty || (colon != std::string_view::npos && strategy.argument.empty())) {
         throw InvalidInput("strategy \"" + std::string(text) + "\" is not known; use " + shown);
       }
-      return strategy.explore(simulator, argument, archive);
+      return strategy;
     }
     known += (known.empty() ? "" : ", ") + shown;
   }
   throw InvalidInput("unknown strategy \"" + std::string(text) + "\"; use one of: " + known);
+}
+
+void explore(std::string_view text, const Simulator& simulator, Archive& archive) {
+  const Strategy& strategy = find_strategy(text);
+  const size_t colon = std::min(text.find(':'), text.size() - 1);
+  strategy.explore(simulator, text.substr(colon + 1), archive);
 }
 
 }  // namespace lowtide::planner

@@ -39,8 +39,10 @@ void explore_chain_dp(const Simulator& simulator, std::string_view argument, Arc
 void explore_selective(const Simulator& simulator, std::string_view argument, Archive& archive);
 
 [[nodiscard]] const std::vector<Strategy>& strategies();
-// Runs the strategy that `text` names, "<name>" or "<name>:<argument>". Throws InvalidInput that
-// lists the known names.
+// The strategy that `text` names, "<name>" or "<name>:<argument>". Throws InvalidInput that lists
+// the known names.
+[[nodiscard]] const Strategy& find_strategy(std::string_view text);
+// Runs it. Throws as above, and what the strategy throws.
 void explore(std::string_view text, const Simulator& simulator, Archive& archive);
 
 }  // namespace lowtide::planner

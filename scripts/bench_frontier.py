@@ -6,15 +6,18 @@ compared bit for bit with plain training of the same steps. Peaks are judged by 
 counters, which share no code with the product. Step times come from further processes that take
 their steps in turn with two plain ones (the second is the A/A arm). These run on the product's
 allocator, without a limit, so that the difference is what enforcing a plan costs and not one
-allocator against another; a third one on torch's own stands beside them. For each demo
-program, or the one named by --program. --quick: fewer budgets, pairs.
+allocator against another; a third one on torch's own stands beside them, and one that runs the
+plan of strategy `greedy` for the same budget. For each demo program, or the one named by --program.
+--quick: fewer budgets, pairs.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -55,6 +58,7 @@ class Point:
         self.requested = run.peak("peak_requested_bytes", "enforce")
         self.plan = run.get("plan") or {}
         self.plain_ns, self.again_ns, self.torch_ns, self.enforced_ns = [], [], [], []
+        self.greedy_ns = []  # a plan by `greedy` for the same budget; empty where it finds none
 
     @property
     def predicted_reserved(self):
@@ -89,9 +93,10 @@ class Point:
         return statistics.median(gaps)
 
 
-def smallest_budget(subject, folder):
+def smallest_budget(subject, folder, *arguments):
     """What the refusal of an impossible budget names."""
-    run = subject.train("--budget", "1MiB", "--directory", folder, "--steps", STEPS, expect=(3,))
+    common = ("--budget", "1MiB", "--directory", folder, "--steps", STEPS)
+    run = subject.train(*common, *arguments, expect=(3,))
     return run["smallest_reachable_bytes"]
 
 
@@ -111,22 +116,47 @@ def spread(largest, smallest, count):
     return [round(largest + (smallest - largest) * i / (count - 1)) for i in range(count)]
 
 
-def take_times(subject, point, folder, pairs, plain, again, on_torch):
-    """Enforced steps in turn with plain ones, in an order shuffled per round."""
+def take_times(subject, point, folder, pairs, plain, again, on_torch, greedy):
+    """Enforced steps in turn with plain ones, in an order shuffled per round. `greedy`: arguments
+    of a run by that strategy, none where it does not get so low."""
     order = random.Random(point.budget)
-    with subject.paced("--budget", point.budget, "--directory", folder) as enforced:
-        while enforced.step()["session"]["phase"] != "enforce":
-            pass
-        arms = [
-            (plain, point.plain_ns),
-            (again, point.again_ns),
-            (on_torch, point.torch_ns),
-            (enforced, point.enforced_ns),
-        ]
+    with contextlib.ExitStack() as stack:
+        arms = [(plain, point.plain_ns), (again, point.again_ns), (on_torch, point.torch_ns)]
+        enforced = [(("--directory", folder), point.enforced_ns)]
+        if greedy:
+            enforced.append((greedy, point.greedy_ns))
+        for arguments, samples in enforced:
+            run = stack.enter_context(subject.paced("--budget", point.budget, *arguments))
+            while run.step()["session"]["phase"] != "enforce":
+                pass
+            arms.append((run, samples))
         for _ in range(pairs):
             order.shuffle(arms)
             for run, samples in arms:
                 samples.append(run.step()["cpu_ns"])
+
+
+def judge_greedy(bench, points, smallest, smallest_by_greedy):
+    """Must: at equal budgets never slower than the post's procedure, and lower at the end."""
+    both = [point for point in points if point.greedy_ns]
+    slower = []
+    for point in both:
+        mine = ratio_interval(point.enforced_ns, point.greedy_ns)
+        noise = ratio_interval(point.again_ns, point.plain_ns)
+        if mine.low > max(noise.high, 1 / noise.low):
+            slower.append(f"{format_bytes(point.budget)}: {mine}")
+    bench.require(
+        "not slower than strategy greedy at the same budget",
+        f"{len(both) - len(slower)} of {len(both)} {slower or ''}".strip(),
+        "all",
+        both and not slower,
+    )
+    bench.require(
+        "smallest reachable budget against that of greedy",
+        f"{format_bytes(smallest)} and {format_bytes(smallest_by_greedy)}",
+        "<",
+        smallest < smallest_by_greedy,
+    )
 
 
 def judge_bits(bench, points, reference):
@@ -348,6 +378,7 @@ def print_tables(bench, points, ratios, aa):
             "enforced / plain",
             "plain / plain",
             "enforced / plain on torch's allocator",
+            "enforced / greedy",
         ],
         [
             [
@@ -359,6 +390,7 @@ def print_tables(bench, points, ratios, aa):
                 ratio,
                 again,
                 ratio_interval(point.enforced_ns, point.torch_ns),
+                ratio_interval(point.enforced_ns, point.greedy_ns) if point.greedy_ns else "",
             ]
             for point, ratio, again in zip(points, ratios, aa)
         ],
@@ -388,6 +420,10 @@ def measure(bench, subject, count, pairs):
         )
         traced_ns = statistics.median(step["cpu_ns"] for step in first.in_phase("enforce"))
         smallest = smallest_budget(subject, folder)
+        by_greedy = folder / "greedy"  # the same trace, without plans of the default strategy
+        shutil.copytree(folder, by_greedy)
+        greedy = ("--directory", by_greedy, "--strategy", "greedy")
+        smallest_by_greedy = smallest_budget(subject, *greedy[1:])
         largest = first["plan"]["predicted_peak_reserved_bytes"]
         bench.figure("plain_peak_reserved_bytes", plain.peak())
         bench.figure("smallest_reachable_bytes", smallest)
@@ -413,7 +449,9 @@ def measure(bench, subject, count, pairs):
                 for _ in range(3):
                     run.step()
             for point in points:
-                take_times(subject, point, folder, pairs, one, two, on_torch)
+                reached = point.budget >= smallest_by_greedy
+                rival = greedy if reached else ()
+                take_times(subject, point, folder, pairs, one, two, on_torch, rival)
         frontier = frontier_peaks(folder)
 
     judge_bits(bench, points, plain)
@@ -421,6 +459,7 @@ def measure(bench, subject, count, pairs):
     judge_prediction(bench, points)
     ratios, aa = judge_monotony(bench, points)
     judge_times(bench, points)
+    judge_greedy(bench, points, smallest, smallest_by_greedy)
     judge_reach(bench, subject, points, plain, by_hand)
     print_tables(bench, points, ratios, aa)
 

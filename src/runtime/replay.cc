@@ -18,6 +18,12 @@
 namespace lowtide::runtime {
 namespace {
 
+// The clock of ops without what the allocator's exchanges take: these have a price of their own.
+int64_t work_ns(const Runtime& runtime) {
+  const int64_t exchange_ns = runtime.core != nullptr ? runtime.core->stats().exchange_ns : 0;
+  return profiler::now_ns(runtime.clock) - exchange_ns;
+}
+
 // Puts every generator that a replay touches back to where the program had left it.
 class GeneratorKeeper {
  public:
@@ -244,7 +250,7 @@ class Replay {
       }
     }
     const bool timed = runtime_.replay_times != nullptr && record->ordinal >= 0;
-    const int64_t start = timed ? work_ns() : 0;
+    const int64_t start = timed ? work_ns(runtime_) : 0;
     if (record->rng != nullptr) {
       generators.about_to_set(record->rng->generator());
       record->rng->restore();
@@ -256,18 +262,12 @@ class Replay {
     }
     take_results(*record, stack, position);
     if (timed) {
-      const int64_t ns = work_ns() - start;
+      const int64_t ns = work_ns(runtime_) - start;
       const std::lock_guard lock(runtime_.mutex);
       if (runtime_.plan.active() && !runtime_.plan.sizes_differ) {
         runtime_.replay_times->add(record->ordinal, ns);
       }
     }
-  }
-
-  // The clock without what the allocator's exchanges take: these have a price of their own.
-  int64_t work_ns() const {
-    const int64_t exchange_ns = runtime_.core != nullptr ? runtime_.core->stats().exchange_ns : 0;
-    return profiler::now_ns(runtime_.clock) - exchange_ns;
   }
 
   // Lists are shared by reference: the recorded one stays without tensors.
@@ -394,11 +394,12 @@ StoragePtr rebuild(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t 
     const std::lock_guard lock(runtime.mutex);
     version = tape->slot(index).version;
   }
-  const int64_t start = profiler::now_ns(runtime.clock);
+  const int64_t start = work_ns(runtime);
   Replay replay(runtime, tape, index, version, false);
   StoragePtr storage = replay.run();
+  const int64_t ns = work_ns(runtime) - start;
   const std::lock_guard lock(runtime.mutex);
-  runtime.counters.recompute_ns += profiler::now_ns(runtime.clock) - start;
+  runtime.counters.recompute_ns += ns;
   Slot& slot = tape->slot(index);
   if (!slot.alive()) {
     Replay::adopt(runtime, *tape, index, storage, slot.holders > 0 && slot.keep_after_recompute);

@@ -15,6 +15,7 @@
 #include "core/version.h"
 #include "hooks/torch_cpu_allocator.h"
 #include "planner/simulator.h"
+#include "planner/strategy.h"
 #include "runtime/budget.h"
 #include "runtime/replay.h"
 #include "runtime/trace_builder.h"
@@ -44,6 +45,7 @@ SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front
   if (options_.warmup_steps < 0 || options_.probe_steps < 1 || options_.canary_every < 0) {
     throw InvalidInput("warmup_steps and canary_every must be >= 0 and probe_steps >= 1");
   }
+  (void)planner::find_strategy(options_.strategy);
   budget_ = budget_from_text(options_.budget);
   reserve_ = parse_bytes(options_.reserve, "reserve");
   limit_ = limit_within(budget_, reserve_);
@@ -136,10 +138,11 @@ void SessionImpl::load_stored() {
   if (!trace.has_value()) {
     return;
   }
-  auto variant = std::make_unique<Variant>(std::move(*trace));
+  auto variant = std::make_unique<Variant>(std::move(*trace), options_.strategy);
   std::optional<Plan> plan = store_.find_plan(variant->fingerprint());
   const bool verified = plan.has_value() && plan->measured.verified;
-  if (verified && plan->budget_bytes == budget_ && plan->account.reserve_bytes == reserve_) {
+  if (verified && plan->budget_bytes == budget_ && plan->account.reserve_bytes == reserve_ &&
+      options_.strategy == SessionOptions().strategy) {
     variant->use_plan(*plan);
   }
   variants_.push_back(std::move(variant));
@@ -170,7 +173,7 @@ void SessionImpl::load_given_plan() {
     throw Mismatch("the plan " + options_.plan_file + " was made under other settings: " +
                    difference + ". Fix: measure again under the present ones");
   }
-  auto variant = std::make_unique<Variant>(std::move(trace));
+  auto variant = std::make_unique<Variant>(std::move(trace), options_.strategy);
   const bool verified = plan.measured.verified;
   if (options_.budget == "auto" || options_.budget == "none") {
     budget_ = plan.budget_bytes;
@@ -445,7 +448,7 @@ void SessionImpl::build_variant() {
   trace.peaks.reserved_bytes = pressed ? 0 : last_step_.peak_reserved_bytes;
   trace.peaks.measured = !pressed;
   trace.validate();
-  variants_.push_back(std::make_unique<Variant>(std::move(trace)));
+  variants_.push_back(std::make_unique<Variant>(std::move(trace), options_.strategy));
   current_ = variants_.size() - 1;
   stats_.variants = static_cast<int64_t>(variants_.size());
   logs_.clear();
@@ -504,6 +507,7 @@ void SessionImpl::after_verify() {
       current_ = 0;
       from_file_ = false;
       phase_ = SessionPhase::warmup;
+      core_->set_reserved_target(hooks::CachingCore::kNoLimit);
     }
     replay_times_.clear();
     return;  // an odd step: verify in the next one

@@ -8,8 +8,9 @@
 
 namespace lowtide::runtime {
 
-planner::PlannerOptions planner_options(int64_t reserve_bytes) {
+planner::PlannerOptions planner_options(int64_t reserve_bytes, const std::string& strategy) {
   planner::PlannerOptions options;
+  options.strategies = {"keep_all", strategy};
   options.reserve_bytes = reserve_bytes;
   // Reserved bytes come from the very core that will serve the run, over a counting backend.
   options.reserved_replay = [](const std::vector<planner::SimulatedMemoryEvent>& events) {
@@ -29,18 +30,20 @@ planner::PlannerOptions planner_options(int64_t reserve_bytes) {
   return options;
 }
 
-Variant::Variant(Trace trace)
-    : trace_(std::make_unique<Trace>(std::move(trace))), fingerprint_(trace_->fingerprint()) {}
+Variant::Variant(Trace trace, std::string strategy)
+    : trace_(std::make_unique<Trace>(std::move(trace))),
+      strategy_(std::move(strategy)),
+      fingerprint_(trace_->fingerprint()) {}
 
 const planner::Frontier& Variant::frontier() {
   if (!frontier_.has_value()) {
-    frontier_ = planner::build_frontier(*trace_, planner_options(0));
+    frontier_ = planner::build_frontier(*trace_, planner_options(0, strategy_));
   }
   return *frontier_;
 }
 
 void Variant::make_plan(int64_t budget_bytes, int64_t reserve_bytes) {
-  planner::PlannerOptions options = planner_options(reserve_bytes);
+  planner::PlannerOptions options = planner_options(reserve_bytes, strategy_);
   const planner::Frontier* all = frontier_.has_value() ? &*frontier_ : nullptr;
   if (all == nullptr) {
     // An ample budget needs no search.

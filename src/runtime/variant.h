@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/plan.h"
@@ -21,7 +22,7 @@ namespace lowtide::runtime {
 
 class Variant {
  public:
-  explicit Variant(Trace trace);
+  explicit Variant(Trace trace, std::string strategy = "lowtide");
 
   [[nodiscard]] const Trace& trace() const { return *trace_; }
   [[nodiscard]] const std::optional<Plan>& plan() const { return plan_; }
@@ -53,6 +54,7 @@ class Variant {
   void forget_plans();
 
   std::unique_ptr<Trace> trace_;
+  const std::string strategy_;
   uint64_t fingerprint_ = 0;
   std::optional<planner::Frontier> frontier_;
   std::optional<Plan> plan_;
@@ -60,6 +62,7 @@ class Variant {
   mutable std::map<size_t, std::shared_ptr<const PlanIndex>> point_index_;
 };
 
-[[nodiscard]] planner::PlannerOptions planner_options(int64_t reserve_bytes);
+[[nodiscard]] planner::PlannerOptions planner_options(int64_t reserve_bytes,
+                                                      const std::string& strategy = "lowtide");
 
 }  // namespace lowtide::runtime

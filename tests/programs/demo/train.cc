@@ -62,6 +62,7 @@ SessionOptions session_options(const Options& options) {
   SessionOptions session;
   session.budget = options.budget;
   session.reserve = options.reserve;
+  session.strategy = options.strategy;
   session.name = options.name;
   session.directory = options.directory;
   session.plan_file = options.plan;

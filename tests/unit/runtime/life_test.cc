@@ -105,6 +105,50 @@ TEST(SessionLife, PredictedPeakIsTheMeasuredOne) {
   EXPECT_GE(run.plan->predicted.peak_reserved_bytes, run.steps.back().peak_reserved_bytes);
 }
 
+TEST(SessionLife, AnotherStrategyPlansOnlyWhereItIsNamedRight) {
+  SessionOptions options = unstored(tight(mlp()));
+  options.strategy = "greedy";
+  const SessionRun run = run_session(mlp(), 9, options);
+  EXPECT_EQ(run.plan->strategy, "greedy");
+  EXPECT_EQ(run.observed, run_plain(mlp(), 9));
+  options.strategy = "clever";
+  EXPECT_THROW(const Session session(options), InvalidInput);
+}
+
+// Verify measures what an exchange of memory costs; plans are priced by it, and with room there is
+// nothing to pay.
+TEST(SessionLife, ExchangesOfMemoryHaveAPriceAndAnAmpleBudgetPaysNone) {
+  // No two layers are of one size, so that little of what is freed fits again.
+  const Program program = [] {
+    torch::manual_seed(4);
+    nn::Sequential layers;
+    for (int64_t width = 64; width < 64 + 12 * 24; width += 24) {
+      layers->push_back(nn::Linear(width, width + 24));
+      layers->push_back(nn::GELU());
+    }
+    const at::Tensor x = torch::randn({256, 64});
+    return [=](int) mutable {
+      layers->zero_grad();
+      const at::Tensor loss = layers->forward(x).square().mean();
+      loss.backward();
+      return observe(*layers, loss);
+    };
+  };
+  const std::string budget = std::to_string(smallest_budget(program) + 384 * 1024);
+  const SessionRun small = run_session(program, 9, unstored(budget));
+  ASSERT_TRUE(small.trace.has_value());
+  ASSERT_GT(small.trace->exchange_ns, 0);
+  const Predicted& paid = small.plan->predicted;
+  EXPECT_EQ(paid.memory_ns % small.trace->exchange_ns, 0);
+  EXPECT_EQ(paid.step_ns, small.trace->step_ns + paid.recompute_ns + paid.memory_ns);
+
+  const int64_t reserved = small.trace->peaks.rounded_bytes * 2;
+  const SessionRun ample = run_session(program, 9, unstored(std::to_string(reserved)));
+  EXPECT_EQ(ample.plan->predicted.memory_ns, 0);
+  EXPECT_TRUE(ample.plan->decisions.empty());
+  EXPECT_LE(ample.steps.back().peak_reserved_bytes, ample.plan->predicted.peak_reserved_bytes);
+}
+
 // An LSTM cell writes its four gates, parts of one storage, in place, and each write's result is
 // saved: held by the first save, the storage stayed when the last one let it be dropped.
 TEST(SessionLife, AStorageSavedBetweenItsWritersIsDropped) {

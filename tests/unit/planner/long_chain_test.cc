@@ -18,6 +18,11 @@
 namespace lowtide::planner {
 namespace {
 
+#ifndef LOWTIDE_TIME_FACTOR
+#define LOWTIDE_TIME_FACTOR 1
+#endif
+constexpr double kFactor = LOWTIDE_TIME_FACTOR;
+
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // The compiled program of a chain: y[i] = f(y[i - 1]), all saved, read again in reverse.
@@ -88,7 +93,7 @@ TEST_P(LongChain, TheSearchKeepsItsTimeLimit) {
     Archive archive;
     const double start = cpu_seconds();
     explore(text, simulator, archive);
-    EXPECT_LE(cpu_seconds() - start, 2.2) << text;
+    EXPECT_LE(cpu_seconds() - start, 2.2 * kFactor) << text;
     EXPECT_FALSE(archive.entries().empty());
   }
 }
@@ -100,8 +105,8 @@ TEST_P(LongChain, AWholeFrontierKeepsItsTimeLimit) {
   options.strategies = {"keep_all", "lowtide:seconds=2"};
   const double start = cpu_seconds();
   const Frontier frontier = build_frontier(trace, options);
-  EXPECT_LE(cpu_seconds() - start, 3.5);
-  EXPECT_GE(frontier.points().size(), 16U);
+  EXPECT_LE(cpu_seconds() - start, 3.5 * kFactor);
+  EXPECT_GE(frontier.points().size(), kFactor > 1 ? 2U : 16U);
 }
 
 // Lives span the whole step: a bound that visits each of their moments takes minutes.
@@ -110,7 +115,7 @@ TEST_P(LongChain, BoundsAreFoundInTime) {
   for (const Space space : {Space::single, Space::general}) {
     const double start = cpu_seconds();
     const Relaxation relaxation = relax(trace, space);
-    EXPECT_LE(cpu_seconds() - start, 12) << to_string(space);
+    EXPECT_LE(cpu_seconds() - start, 12 * kFactor) << to_string(space);
     EXPECT_FALSE(relaxation.base_bytes.empty());
   }
 }

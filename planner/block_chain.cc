@@ -37,8 +37,8 @@ BlockChain::BlockChain(const Simulator& simulator, std::string_view strategy) {
     stage.ops = {begin, end};
     stage.marked = marked;
     for (OpId o = begin; o < end; ++o) {
-      if (trace.ops[at(o)].phase == Phase::forward)
-        stage.recompute_ns += trace.ops[at(o)].recompute_ns();
+      const TraceOp& op = trace.ops[at(o)];
+      if (op.phase == Phase::forward) stage.recompute_ns += op.recompute_ns();
     }
     if (marked) marked_.push_back(stages_.size());
     stages_.push_back(std::move(stage));

@@ -1,7 +1,5 @@
 #include "planner/strategy.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace lowtide::planner {
@@ -42,8 +40,9 @@ const Strategy& find_strategy(std::string_view text) {
 
 void explore(std::string_view text, const Simulator& simulator, Archive& archive) {
   const Strategy& strategy = find_strategy(text);
-  const size_t colon = std::min(text.find(':'), text.size() - 1);
-  strategy.explore(simulator, text.substr(colon + 1), archive);
+  const size_t colon = text.find(':');
+  const bool bare = colon == std::string_view::npos;
+  strategy.explore(simulator, bare ? std::string_view() : text.substr(colon + 1), archive);
 }
 
 }  // namespace lowtide::planner

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/plan.h"
+#include "plan_of.h"
 #include "planner/checker.h"
 #include "planner/problem.h"
 #include "planner/simulator.h"
@@ -21,20 +22,6 @@ DecisionTable random_decisions(const Problem& problem, std::mt19937_64& random) 
     table.keep[static_cast<size_t>(s)] = random() % 3 != 0;
   }
   return table;
-}
-
-// A plan that says what the simulator says.
-Plan plan_of(const Trace& trace, const DecisionTable& table, const SimulationResult& result) {
-  Plan plan;
-  plan.trace_fingerprint = trace.fingerprint();
-  plan.decisions = table.to_decisions();
-  plan.predicted.peak_requested_bytes = result.peak_requested_bytes;
-  plan.predicted.peak_rounded_bytes = result.peak_rounded_bytes;
-  plan.predicted.peak_reserved_bytes = result.peak_rounded_bytes;
-  plan.predicted.recompute_ns = result.recompute_ns;
-  plan.predicted.step_ns = trace.step_ns + result.recompute_ns;
-  plan.budget_bytes = result.peak_rounded_bytes;
-  return plan;
 }
 
 // The sequence with residents, which come first and as they were placed, at what was asked for.

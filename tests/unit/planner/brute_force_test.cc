@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "plan_of.h"
 #include "planner/bound.h"
 #include "planner/checker.h"
 #include "planner/planner.h"
@@ -40,16 +41,7 @@ TEST_P(BruteForce, SimulatorAndCheckerAgreeOnEveryPlan) {
     for_each_plan(problem, GetParam(), [&](const DecisionTable& table) {
       ++plans;
       const SimulationResult result = simulator.simulate(table);
-      Plan plan;
-      plan.trace_fingerprint = problem.trace.fingerprint();
-      plan.decisions = table.to_decisions();
-      plan.predicted.peak_requested_bytes = result.peak_requested_bytes;
-      plan.predicted.peak_rounded_bytes = result.peak_rounded_bytes;
-      plan.predicted.peak_reserved_bytes = result.peak_rounded_bytes;
-      plan.predicted.recompute_ns = result.recompute_ns;
-      plan.predicted.step_ns = problem.trace.step_ns + result.recompute_ns;
-      plan.budget_bytes = result.peak_rounded_bytes;
-      const CheckResult check = check_plan(problem.trace, plan);
+      const CheckResult check = check_plan(problem.trace, plan_of(problem.trace, table, result));
       ASSERT_EQ(check.verdict, Verdict::ok) << check.detail;
     });
     if (HasFatalFailure()) return;

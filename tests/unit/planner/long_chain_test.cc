@@ -5,6 +5,7 @@
 #include <ctime>
 #include <string>
 
+#include "plan_of.h"
 #include "planner/checker.h"
 #include "planner/evaluator.h"
 #include "planner/instance.h"
@@ -72,16 +73,7 @@ TEST_P(LongChain, ThousandsOfReplaysAreCountedRight) {
     const SimulationResult result = simulator.simulate(evaluator->table());
     EXPECT_GE(result.replayed_ops, 3000);
     EXPECT_NO_THROW(evaluator->check(simulator));
-    Plan plan;
-    plan.trace_fingerprint = trace.fingerprint();
-    plan.decisions = evaluator->table().to_decisions();
-    plan.predicted.peak_requested_bytes = result.peak_requested_bytes;
-    plan.predicted.peak_rounded_bytes = result.peak_rounded_bytes;
-    plan.predicted.peak_reserved_bytes = result.peak_rounded_bytes;
-    plan.predicted.recompute_ns = result.recompute_ns;
-    plan.predicted.step_ns = trace.step_ns + result.recompute_ns;
-    plan.budget_bytes = result.peak_rounded_bytes;
-    const CheckResult check = check_plan(trace, plan);
+    const CheckResult check = check_plan(trace, plan_of(trace, evaluator->table(), result));
     EXPECT_TRUE(check) << check.detail;
   }
 }

@@ -20,8 +20,7 @@ namespace {
 
 // The clock of ops without what the allocator's exchanges take: these have a price of their own.
 int64_t work_ns(const Runtime& runtime) {
-  const int64_t exchange_ns = runtime.core != nullptr ? runtime.core->stats().exchange_ns : 0;
-  return profiler::now_ns(runtime.clock) - exchange_ns;
+  return profiler::now_ns(runtime.clock) - runtime.core.stats().exchange_ns;
 }
 
 // Puts every generator that a replay touches back to where the program had left it.

@@ -44,7 +44,9 @@ struct StepCounters {
 
 class Runtime {
  public:
-  explicit Runtime(profiler::ClockKind clock_kind) : clock(clock_kind) {}
+  // `allocator`: gives memory to ops; outlives the runtime.
+  Runtime(profiler::ClockKind clock_kind, const hooks::CachingCore& allocator)
+      : clock(clock_kind), core(allocator) {}
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -60,6 +62,7 @@ class Runtime {
   std::shared_ptr<Tape> tape;              // of the running step
   std::vector<std::weak_ptr<Tape>> older;  // earlier steps whose graphs are still alive
   const profiler::ClockKind clock;
+  const hooks::CachingCore& core;
 
   bool in_step = false;
   bool verify = false;           // keep, recompute and compare at every unpack
@@ -71,13 +74,12 @@ class Runtime {
 
   // Plan of the running step; null = keep everything, evict under pressure.
   PlanRun plan;
-  int32_t forward_ops = 0;                   // of the running step
-  std::vector<uint64_t> step_keys;           // of the forward ops so far
-  std::vector<int64_t> op_ns;                // by ordinal: the first run's time, frozen
-  ReplayTimes* replay_times = nullptr;       // verify steps: what each recomputation costs
-  const hooks::CachingCore* core = nullptr;  // that gives memory to ops; null = another allocator
-  std::unordered_set<uint64_t> never_drop;   // creator ids that failed verification
-  std::unordered_set<uint64_t> trusted;      // recipe ids that passed: only these are ever dropped
+  int32_t forward_ops = 0;                  // of the running step
+  std::vector<uint64_t> step_keys;          // of the forward ops so far
+  std::vector<int64_t> op_ns;               // by ordinal: the first run's time, frozen
+  ReplayTimes* replay_times = nullptr;      // verify steps: what each recomputation costs
+  std::unordered_set<uint64_t> never_drop;  // creator ids that failed verification
+  std::unordered_set<uint64_t> trusted;     // recipe ids that passed: only these are ever dropped
   struct MismatchReport {
     int32_t ordinal = -1;
     int32_t output = 0;

@@ -35,8 +35,8 @@ struct SessionOptions {
   bool store = true;  // write and look for files in `directory`
   std::string plan_file =
       {};  // use this plan (and the trace beside it) from step 1; Mismatch if it differs
-  // Of the planner (`lowtide frontier --help` lists them). Stored plans are by the default one.
-  std::string strategy = "lowtide";
+  // Of the planner, by name; empty: its default. Plans by another than the default are not stored.
+  std::string strategy = {};
   int warmup_steps = 2;
   int probe_steps = 3;
   int canary_every = 1000;  // steps between canaries; 0 = off

@@ -45,27 +45,28 @@ SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front
   if (options_.warmup_steps < 0 || options_.probe_steps < 1 || options_.canary_every < 0) {
     throw InvalidInput("warmup_steps and canary_every must be >= 0 and probe_steps >= 1");
   }
-  (void)planner::find_strategy(options_.strategy);
+  if (!options_.strategy.empty()) {
+    (void)planner::find_strategy(options_.strategy);  // throws where there is none
+  }
   budget_ = budget_from_text(options_.budget);
   reserve_ = parse_bytes(options_.reserve, "reserve");
   limit_ = limit_within(budget_, reserve_);
   if (Runtime::active() != nullptr) {
     throw InvalidInput("a Lowtide session is already open in this process. Fix: end it first");
   }
-  runtime_ = std::make_shared<Runtime>(profiler::choose_clock(at::get_num_threads()));
+  core_ = &hooks::TorchCpuAllocator::core();
+  runtime_ = std::make_shared<Runtime>(profiler::choose_clock(at::get_num_threads()), *core_);
   if (!options_.plan_file.empty()) {
     load_given_plan();
   } else if (options_.store) {
     load_stored();
   }
   front_end_ = front_end != nullptr ? std::move(front_end) : make_front_end();
-  core_ = &hooks::TorchCpuAllocator::core();
   hooks::TorchCpuAllocator::install();
   hooks::TorchCpuAllocator::set_account([this] { return account_text(); });
   evictor_ = std::make_unique<Evictor>(runtime_, *core_);
   core_->set_limit(limit_);
   core_->set_pressure_handler(evictor_.get());
-  runtime_->core = core_;
   engine_ = std::make_unique<EngineInstallation>(runtime_, *front_end_);
   runtime_->rescale = [this](double ratio) {
     scaling_wanted_ = true;  // planning takes time and memory: it waits for the end of the step
@@ -142,7 +143,7 @@ void SessionImpl::load_stored() {
   std::optional<Plan> plan = store_.find_plan(variant->fingerprint());
   const bool verified = plan.has_value() && plan->measured.verified;
   if (verified && plan->budget_bytes == budget_ && plan->account.reserve_bytes == reserve_ &&
-      options_.strategy == SessionOptions().strategy) {
+      options_.strategy.empty()) {
     variant->use_plan(*plan);
   }
   variants_.push_back(std::move(variant));
@@ -641,7 +642,7 @@ void SessionImpl::after_enforced() {
   plan.measured.peak_rounded_bytes = last_step_.peak_rounded_bytes;
   plan.measured.peak_reserved_bytes = last_step_.peak_reserved_bytes;
   plan.measured.step_ns = last_step_.step_ns;
-  if (options_.store) {
+  if (options_.store && options_.strategy.empty()) {
     store_.save(plan);
     say("plan written to " + store_.plan_path(plan.trace_fingerprint).string());
   }

@@ -10,7 +10,7 @@ namespace lowtide::runtime {
 
 planner::PlannerOptions planner_options(int64_t reserve_bytes, const std::string& strategy) {
   planner::PlannerOptions options;
-  options.strategies = {"keep_all", strategy};
+  if (!strategy.empty()) options.strategies = {"keep_all", strategy};
   options.reserve_bytes = reserve_bytes;
   // Reserved bytes come from the very core that will serve the run, over a counting backend.
   options.reserved_replay = [](const std::vector<planner::SimulatedMemoryEvent>& events) {

@@ -22,7 +22,7 @@ namespace lowtide::runtime {
 
 class Variant {
  public:
-  explicit Variant(Trace trace, std::string strategy = "lowtide");
+  explicit Variant(Trace trace, std::string strategy = {});
 
   [[nodiscard]] const Trace& trace() const { return *trace_; }
   [[nodiscard]] const std::optional<Plan>& plan() const { return plan_; }
@@ -62,7 +62,8 @@ class Variant {
   mutable std::map<size_t, std::shared_ptr<const PlanIndex>> point_index_;
 };
 
+// `strategy`: empty = the planner's default.
 [[nodiscard]] planner::PlannerOptions planner_options(int64_t reserve_bytes,
-                                                      const std::string& strategy = "lowtide");
+                                                      const std::string& strategy = {});
 
 }  // namespace lowtide::runtime

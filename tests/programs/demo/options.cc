@@ -98,7 +98,7 @@ void add_memory(CLI::App& app, Options& options, bool& no_lowtide, std::string& 
   app.add_option("--budget", options.budget, "memory budget: 300MiB, bytes, auto or none")
       ->capture_default_str();
   app.add_option("--reserve", options.reserve, "bytes to leave free below the budget");
-  app.add_option("--strategy", options.strategy, "of the planner")->capture_default_str();
+  app.add_option("--strategy", options.strategy, "of the planner, by name");
   app.add_option("--plan", options.plan, "use this plan file from the first step");
   app.add_option("--name", options.name, "name of the trace and plan files");
   app.add_option("--directory", options.directory, "folder of the trace and plan files");

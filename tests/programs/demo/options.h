@@ -51,7 +51,7 @@ struct Options {
   bool lowtide = true;
   std::string budget = "auto";
   std::string reserve = "0";
-  std::string strategy = "lowtide";
+  std::string strategy;
   std::string plan;
   std::string name;  // of the trace and plan files; the program's unless given
   std::string directory = "lowtide";

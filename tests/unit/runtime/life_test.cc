@@ -106,10 +106,16 @@ TEST(SessionLife, PredictedPeakIsTheMeasuredOne) {
 }
 
 TEST(SessionLife, AnotherStrategyPlansOnlyWhereItIsNamedRight) {
-  SessionOptions options = unstored(tight(mlp()));
+  const ScratchDirectory directory;
+  SessionOptions options;
+  options.directory = directory.path();
+  options.budget = tight(mlp());
   options.strategy = "greedy";
   const SessionRun run = run_session(mlp(), 9, options);
   EXPECT_EQ(run.plan->strategy, "greedy");
+  // The trace is stored, the plan not: a session with the default strategy makes its own.
+  options.strategy.clear();
+  EXPECT_NE(run_session(mlp(), 9, options).plan->strategy, "greedy");
   EXPECT_EQ(run.observed, run_plain(mlp(), 9));
   options.strategy = "clever";
   EXPECT_THROW(const Session session(options), InvalidInput);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -42,6 +43,9 @@ void add_points(const Simulator& simulator, const Archive::Entry& entry,
   std::vector<ReservedPeak> ways = {{result.peak_rounded_bytes, 0}};
   if (reserved_replay) ways = reserved_replay(result.memory_events);
   for (const ReservedPeak& way : ways) {
+    LOWTIDE_CHECK(way.peak_bytes >= result.peak_rounded_bytes,
+                  "the allocator's replay reserves " + std::to_string(way.peak_bytes) +
+                      " bytes for " + std::to_string(result.peak_rounded_bytes) + " live ones");
     predicted.peak_reserved_bytes = way.peak_bytes;
     predicted.memory_ns = way.exchanges * trace.exchange_ns;
     predicted.step_ns = trace.step_ns + predicted.recompute_ns + predicted.memory_ns;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
@@ -28,6 +29,17 @@ void expect_monotone(const Frontier& frontier) {
     ASSERT_LT(peak(points[i]), peak(points[i - 1]));
     ASSERT_GT(points[i].predicted.step_ns, points[i - 1].predicted.step_ns);
   }
+}
+
+// What the least of allocators would hold: synthetic traces round to 512 bytes.
+int64_t rounded_peak(const std::vector<SimulatedMemoryEvent>& events) {
+  int64_t live = 0;
+  int64_t top = 0;
+  for (const SimulatedMemoryEvent& event : events) {
+    const int64_t rounded = (std::abs(event.bytes) + 511) / 512 * 512;
+    top = std::max(top, live += event.bytes < 0 ? -rounded : rounded);
+  }
+  return top;
 }
 
 // Least time for each reachable rounded peak, over all decisions and keep bits.
@@ -157,9 +169,7 @@ TEST(Frontier, IsFilteredByTheReservedPeak) {
   int calls = 0;
   PlannerOptions options;
   options.reserved_replay = [&](const std::vector<SimulatedMemoryEvent>& events) {
-    int64_t live = 0;
-    int64_t top = 0;
-    for (const SimulatedMemoryEvent& e : events) top = std::max(top, live += e.bytes);
+    const int64_t top = rounded_peak(events);
     return std::vector<ReservedPeak>{{top + 512 * (1 + calls++ * 7 % 5), 0}};
   };
   const Frontier frontier = build_frontier(trace, options);
@@ -170,15 +180,22 @@ TEST(Frontier, IsFilteredByTheReservedPeak) {
   }
 }
 
+// Bounds count rounded bytes: a replay below them would make plans look worse than they can be.
+TEST(Frontier, AReplayThatReservesLessThanIsLiveIsRefused) {
+  PlannerOptions options;
+  options.reserved_replay = [](const std::vector<SimulatedMemoryEvent>& events) {
+    return std::vector<ReservedPeak>{{rounded_peak(events) - 1, 0}};
+  };
+  EXPECT_THROW((void)build_frontier(testing::chain_trace(5), options), InternalError);
+}
+
 // With room the allocator exchanges less: what that saves is weighed against what dropping costs.
 TEST(Frontier, WaysToHoldThePlanAreItsPoints) {
   Trace trace = testing::chain_trace(30);
   trace.exchange_ns = 1000;
   PlannerOptions options;
   options.reserved_replay = [&](const std::vector<SimulatedMemoryEvent>& events) {
-    int64_t live = 0;
-    int64_t top = 0;
-    for (const SimulatedMemoryEvent& e : events) top = std::max(top, live += e.bytes);
+    const int64_t top = rounded_peak(events);
     return std::vector<ReservedPeak>{{top, 2}, {top + 64, 1}, {top + (1 << 20), 0}};
   };
   const Frontier frontier = build_frontier(trace, options);

@@ -20,6 +20,44 @@ if(LOWTIDE_SANITIZE)
   target_link_options(lowtide_sanitizers INTERFACE -fsanitize=${LOWTIDE_SANITIZE})
 endif()
 
+# Most of a build's time goes into torch's headers, again in each file that uses them.
+# LOWTIDE_QUICK_BUILD joins such files by eights. In test code these headers are moreover parsed once
+# for all and nothing is optimized; undefined behaviour is looked for in the product's code only,
+# addresses in all of it.
+function(lowtide_join_sources target)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${LOWTIDE_QUICK_BUILD} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+add_library(lowtide_quick_tests INTERFACE)
+target_compile_options(lowtide_quick_tests INTERFACE -O0 -fPIC)
+# Precompiled headers serve only those who define the same.
+target_compile_definitions(lowtide_quick_tests INTERFACE GTEST_HAS_PTHREAD=1)
+if(LOWTIDE_SANITIZE MATCHES "undefined")
+  target_compile_options(lowtide_quick_tests INTERFACE -fno-sanitize=undefined)
+endif()
+
+# For targets that link lowtide_libtorch; after their other libraries.
+function(lowtide_torch_test_code target)
+  if(LOWTIDE_SANITIZE)
+    # The checks' own code makes the compiler doubt torch's headers.
+    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+  endif()
+  if(NOT LOWTIDE_QUICK_BUILD)
+    return()
+  endif()
+  lowtide_join_sources(${target})
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:lowtide_quick_tests>)
+  if(NOT TARGET lowtide_torch_headers)
+    set(source ${PROJECT_BINARY_DIR}/torch_headers.cc)
+    file(CONFIGURE OUTPUT ${source} CONTENT "// Precompiled headers need a target with a source.\n")
+    add_library(lowtide_torch_headers OBJECT ${source})
+    lowtide_common(lowtide_torch_headers)
+    target_link_libraries(lowtide_torch_headers PRIVATE lowtide_libtorch lowtide_quick_tests)
+    target_precompile_headers(lowtide_torch_headers PRIVATE <gtest/gtest.h> <torch/torch.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM lowtide_torch_headers)
+endfunction()
+
 function(lowtide_common target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PRIVATE
@@ -47,6 +85,7 @@ function(lowtide_library target)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/lowtide>)
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   if(ARG_TORCH)
+    lowtide_join_sources(${target})
     # Installed users get torch from LowtideConfig.cmake, where their Python has it.
     target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:lowtide_libtorch>)
     if(NOT PROJECT_IS_TOP_LEVEL)
@@ -64,9 +103,8 @@ function(lowtide_executable name torch sources libs)
   target_link_libraries(${name} PRIVATE ${libs} Threads::Threads)
   if(torch)
     target_link_libraries(${name} PRIVATE lowtide_libtorch)
+    lowtide_torch_test_code(${name})
     if(LOWTIDE_SANITIZE)
-      # The checks' own code makes the compiler doubt torch's headers.
-      target_compile_options(${name} PRIVATE -Wno-maybe-uninitialized)
       target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/scripts/cmake/sanitizer_options.cc)
     endif()
   endif()

@@ -1,6 +1,5 @@
 // F11: a codebook that the forward averages kept the graph of every step alive.
 #include "hard_program.h"
-#include "hooks/torch_cpu_allocator.h"
 
 namespace lowtide::testing {
 namespace {
@@ -34,7 +33,7 @@ TEST(Field, F11CodebookMovesOncePerStepInFlatMemory) {
       const Step step = session.step();
       step_function(i);
     }
-    const int64_t bytes = hooks::TorchCpuAllocator::core().stats().requested.current;
+    const int64_t bytes = bytes_in_use();
     after_ten = i == 10 ? bytes : after_ten;
     if (i > 10) {
       EXPECT_EQ(bytes, after_ten) << "step " << i;

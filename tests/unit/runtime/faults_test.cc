@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "core/error.h"
-#include "hooks/torch_cpu_allocator.h"
 #include "put_allocator.h"
 #include "random/judge.h"
 #include "runtime/variant.h"
@@ -120,8 +119,6 @@ bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   }
   return same;
 }
-
-int64_t bytes_in_use() { return hooks::TorchCpuAllocator::core().stats().requested.current; }
 
 // Halfway from the smallest budget to keep-all, with a plan in force.
 class Enforced {

@@ -7,7 +7,6 @@
 #include <random>
 #include <stdexcept>
 
-#include "hooks/torch_cpu_allocator.h"
 
 namespace lowtide::testing {
 namespace {
@@ -418,8 +417,6 @@ TEST(HardGraph, InputsWrittenBetweenStepsWhileAGraphLives) {
   }
   unsetenv("LOWTIDE_FRONT_END");
 }
-
-int64_t bytes_in_use() { return hooks::TorchCpuAllocator::core().stats().requested.current; }
 
 TEST(HardGraph, AbandonedGraphsAndErrorsLeaveNoBytes) {
   Session session(unlimited());

@@ -46,11 +46,11 @@ TEST(HardOps, GeneratorPassedByHand) {
 }
 
 // An operator that draws from the default generator and does not say so.
-at::Tensor noisy(const at::Tensor& x) { return x + at::rand(x.sizes()); }
+at::Tensor add_noise(const at::Tensor& x) { return x + at::rand(x.sizes()); }
 
 TORCH_LIBRARY(lowtide_hard_test, library) {
   library.def("noisy(Tensor x) -> Tensor");
-  library.impl("noisy", c10::DispatchKey::CPU, TORCH_FN(noisy));
+  library.impl("noisy", c10::DispatchKey::CPU, TORCH_FN(add_noise));
 }
 
 TEST(HardOps, UndeclaredRandomnessIsFoundAndTheStreamGoesOn) {

@@ -137,6 +137,8 @@ SessionRun run_session(const Program& program, int steps, SessionOptions options
   return run;
 }
 
+int64_t bytes_in_use() { return hooks::TorchCpuAllocator::core().stats().requested.current; }
+
 int64_t smallest_budget(const Program& program) {
   SessionOptions options;
   options.budget = "none";

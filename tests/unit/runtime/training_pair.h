@@ -50,6 +50,9 @@ struct SessionRun {
 [[nodiscard]] Observed run_plain(const Program& program, int steps);
 [[nodiscard]] SessionRun run_session(const Program& program, int steps, SessionOptions options);
 
+// Requested bytes that torch holds through Lowtide's allocator.
+[[nodiscard]] int64_t bytes_in_use();
+
 // Smallest reachable budget of the program, bytes, from a probe without a limit.
 [[nodiscard]] int64_t smallest_budget(const Program& program);
 

@@ -3,6 +3,8 @@
 // strategies may offer anything. Not thread-safe. Units: bytes, ns.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -36,7 +38,13 @@ class Archive {
   // The cheapest entry whose rounded peak is at most this; null where there is none.
   [[nodiscard]] const Entry* cheapest(int64_t peak_rounded_bytes) const;
 
+  // A strategy with a time limit says by when all must be done, the frontier's points included.
+  using Time = std::chrono::steady_clock::time_point;
+  void end_by(Time time) { end_ = std::min(end_, time); }
+  [[nodiscard]] Time end() const { return end_; }  // the largest where there is no limit
+
  private:
+  Time end_ = Time::max();
   std::map<int64_t, Entry> entries_;  // by rounded peak
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -23,6 +24,12 @@ constexpr size_t kMaxLiveSet = 32;
 size_t most_points(const Trace& trace, bool replayed) {
   const size_t affordable = kSimulatedOps / std::max<size_t>(1, trace.ops.size());
   return std::clamp(affordable, kFewestPoints, replayed ? kMostReplayedPoints : kMostPoints);
+}
+
+// How many fit before the end where each takes as long as the slowest did.
+size_t points_until(Archive::Time end, std::chrono::steady_clock::duration slowest) {
+  const auto left = end - std::chrono::steady_clock::now();
+  return left <= slowest ? 0 : static_cast<size_t>(left / std::max(slowest, decltype(left)(1)));
 }
 
 void add_points(const Simulator& simulator, const Archive::Entry& entry,
@@ -95,9 +102,17 @@ Frontier build_frontier(const Trace& trace, const PlannerOptions& options) {
   for (const auto& [peak, entry] : entries) figures.push_back({peak, entry.recompute_ns});
   std::vector<FrontierPoint> points;
   auto entry = entries.begin();
+  // The lowest peak recomputes most: no other point takes longer.
+  const auto begun = std::chrono::steady_clock::now();
+  add_points(simulator, entry->second, options.reserved_replay, points);
+  size_t most = most_points(trace, static_cast<bool>(options.reserved_replay));
+  if (archive.end() != Archive::Time::max()) {
+    const size_t more = points_until(archive.end(), std::chrono::steady_clock::now() - begun);
+    most = std::clamp<size_t>(1 + more, 2, most);
+  }
   size_t at = 0;
-  const bool replayed = static_cast<bool>(options.reserved_replay);
-  for (const size_t kept : thin(figures, most_points(trace, replayed))) {
+  for (const size_t kept : thin(figures, most)) {
+    if (kept == 0) continue;
     std::advance(entry, kept - std::exchange(at, kept));
     add_points(simulator, entry->second, options.reserved_replay, points);
   }

@@ -29,9 +29,9 @@ struct ReservedPeak {
 };
 
 // Replays an allocation sequence (requested bytes; >0 alloc of `block`, <0 free) and returns the
-// ways to hold it, the least peak among them; never empty, none below the rounded peak. The runtime passes one over its own
-// caching core; without one, reserved is taken as the rounded peak. Kept as a function so that
-// planner does not include hooks.
+// ways to hold it, the least peak among them; never empty, none below the rounded peak. The runtime
+// passes one over its own caching core; without one, reserved is taken as the rounded peak. Kept as
+// a function so that planner does not include hooks.
 struct SimulatedMemoryEvent;
 using ReservedReplay =
     std::function<std::vector<ReservedPeak>(const std::vector<SimulatedMemoryEvent>&)>;

@@ -20,6 +20,7 @@
 // memory: one Simulator per thread. The trace must outlive it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -85,11 +86,14 @@ class Simulator {
   [[nodiscard]] const Problem& problem() const { return *problem_; }
   // Null where the trace is not a joint one.
   [[nodiscard]] const JointGraph* joint_graph() const { return joint_graph_.get(); }
+  // When its construction began: time limits count from here.
+  [[nodiscard]] std::chrono::steady_clock::time_point begun() const { return begun_; }
   // Events and replayed ops visited so far: the cost of a search, the same on every machine.
   [[nodiscard]] int64_t work() const { return work_; }
 
  private:
   struct Scratch;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   const Trace& trace_;
   std::unique_ptr<const Problem> problem_;
   std::unique_ptr<Scratch> scratch_;               // reused by every call

@@ -2,8 +2,8 @@
 // reachable peaks, denser where the time rises fast. Independent of any budget, so its frontier is
 // one for all. Arguments, joined by "+": "peak=BYTES" plans for one level only, which is quicker
 // and promises nothing about other levels; "single" leaves keep bits on: the plan space in which a
-// value is recomputed once; "seconds=S" stops the search after that time with what it has found
-// (then, and only then, the result depends on the machine).
+// value is recomputed once; "seconds=S" ends with what has been found by then, the frontier's
+// points included (then, and only then, the result depends on the machine).
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -75,9 +75,13 @@ int64_t level_work(size_t candidates) {
   return std::min(kLevelWork * n * root, kMostLevelWork);
 }
 
-std::function<bool()> stop_after(int64_t seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  return [end] { return std::chrono::steady_clock::now() >= end; };
+// Of the time limit, counted from the simulator's beginning, a fifth is left for the frontier.
+std::function<bool()> stop_within(int64_t seconds, const Simulator& simulator, Archive& archive) {
+  if (seconds < 0) return {};
+  const std::chrono::milliseconds limit(1000 * std::min<int64_t>(seconds, 1'000'000'000));
+  archive.end_by(simulator.begun() + limit);
+  return
+      [end = simulator.begun() + limit / 5 * 4] { return std::chrono::steady_clock::now() >= end; };
 }
 
 class Explorer {
@@ -88,8 +92,7 @@ class Explorer {
         search_(simulator, archive,
                 {.strategy = "lowtide",
                  .duplicates = arguments.duplicates,
-                 .stop = arguments.seconds >= 0 ? stop_after(arguments.seconds)
-                                                : std::function<bool()>()}),
+                 .stop = stop_within(arguments.seconds, simulator, archive)}),
         level_work_(level_work(search_.order().size())) {
     search_.offer();
   }

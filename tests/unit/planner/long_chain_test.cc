@@ -90,14 +90,14 @@ TEST_P(LongChain, TheSearchKeepsItsTimeLimit) {
   }
 }
 
-// The plans of the points found are simulated after the search: fewer for longer steps.
+// The plans of the points found are simulated after the search: as many as there is time for.
 TEST_P(LongChain, AWholeFrontierKeepsItsTimeLimit) {
   const Trace trace = chain(20'000);
   PlannerOptions options;
   options.strategies = {"keep_all", "lowtide:seconds=2"};
   const double start = cpu_seconds();
   const Frontier frontier = build_frontier(trace, options);
-  EXPECT_LE(cpu_seconds() - start, 3.5 * kFactor);
+  EXPECT_LE(cpu_seconds() - start, 2.2 * kFactor);
   EXPECT_GE(frontier.points().size(), kFactor > 1 ? 2U : 16U);
 }
 

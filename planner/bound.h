@@ -39,8 +39,8 @@ class BoundFinder {
   [[nodiscard]] int64_t lower_bound_ns(Space space, int64_t level_bytes, int64_t work = kWork);
 
   // Bound and gap of a plan within the level, in the smallest space that holds the plan. Both empty
-  // where the bound is below zero, or refuted by the plan (a mistake in the relaxation: sanitizer
-  // builds throw InternalError); the gap alone where the bound is zero and the plan's time is not.
+  // where the bound is below zero, or refuted by the plan (a mistake in the relaxation: the asan
+  // build throws InternalError); the gap alone where the bound is zero and the plan's time is not.
   [[nodiscard]] Bound judge(const Plan& plan, int64_t level_bytes, int64_t work = kWork);
 
  private:

@@ -51,11 +51,13 @@ TEST(Field, F48LowerBudgetNeverRaisesThePeak) {
   const int64_t smallest = frontier.smallest_peak_bytes();
   const int64_t largest = trace.peaks.rounded_bytes;
   ASSERT_LT(smallest, largest * 8 / 10);
+  PlannerOptions options;
+  options.bound_work = 0;  // not asked about
   int64_t previous = largest;
   int64_t previous_ns = 0;
   for (int i = 0; i < 12; ++i) {
     const int64_t budget = i == 11 ? smallest : largest - (largest - smallest) / 11 * i;
-    const Plan plan = make_plan(trace, frontier, budget);
+    const Plan plan = make_plan(trace, frontier, budget, options);
     ASSERT_TRUE(check_plan(trace, plan));
     const int64_t peak =
         simulator.simulate(DecisionTable(trace, plan.decisions)).peak_rounded_bytes;

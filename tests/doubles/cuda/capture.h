@@ -27,6 +27,7 @@ struct Capture {
   cudaGraph_t graph;
   bool made_graph;  // false: captured into a graph of the program
   bool invalid = false;
+  bool ended = false;
 };
 
 cudaError_t capture_work(Capture& capture, Work work);

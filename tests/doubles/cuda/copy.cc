@@ -13,7 +13,7 @@ uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(poin
 bool of_device(const void* pointer) {
   const Ranges& ranges = Ranges::instance();
   const Range* range = ranges.containing(address(pointer));
-  return range ? range->on_device() : ranges.was_freed(address(pointer));
+  return range ? range->on_device() : ranges.was_freed(address(pointer), true);
 }
 
 struct Sides {

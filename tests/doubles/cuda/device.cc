@@ -23,6 +23,10 @@ constexpr int kSharedPerProcessor = 228 << 10;
 constexpr int kRegisters = 64 << 10;
 constexpr int kL2Bytes = 50 << 20;
 
+int blocks_that_fit(int threads) {
+  return std::max(1, kThreadsPerProcessor / std::max(1, threads));
+}
+
 bool valid(int device) { return device >= 0 && device < settings().devices; }
 
 // False: not in the table.
@@ -220,15 +224,15 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
                                                                    int block_threads, size_t,
                                                                    unsigned) {
   CUDA_DOUBLE_CALL();
-  *blocks = std::max(1, kThreadsPerProcessor / std::max(1, block_threads));
+  *blocks = blocks_that_fit(block_threads);
   return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
-                                                          int block_threads, size_t shared) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*,
+                                                          int block_threads, size_t) {
   CUDA_DOUBLE_CALL();
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, block_threads,
-                                                                shared, 0);
+  *blocks = blocks_that_fit(block_threads);
+  return cudaSuccess;
 }
 
 }  // extern "C"

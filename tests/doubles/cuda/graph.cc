@@ -4,6 +4,16 @@
 
 using namespace cuda_double;
 
+namespace {
+
+cudaError_t instantiate(cudaGraphExec_t* executable, cudaGraph_t graph) {
+  Lock lock;
+  *executable = new CUgraphExec_st{graph->works};
+  return cudaSuccess;
+}
+
+}  // namespace
+
 extern "C" {
 
 cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned) {
@@ -30,15 +40,13 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  *executable = new CUgraphExec_st{graph->works};
-  return cudaSuccess;
+  return instantiate(executable, graph);
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
-                                          unsigned long long flags) {
+                                          unsigned long long) {
   CUDA_DOUBLE_CALL();
-  return cudaGraphInstantiate(executable, graph, flags);
+  return instantiate(executable, graph);
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {

@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint64_t kAlignment = uint64_t{2} << 20;
 
+bool known(int device) { return device >= 0 && device < settings().devices; }
+
 uint64_t rounded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 uintptr_t map_aligned(uint64_t bytes) {
@@ -47,12 +49,23 @@ cudaError_t allocate(void** pointer, uint64_t bytes, MemoryKind kind) {
   return cudaSuccess;
 }
 
+cudaError_t allocate_pinned(void** pointer, uint64_t bytes) {
+  if (const auto error = refuse_while_capturing()) return error;
+  *pointer = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  constexpr size_t kPage = 4096;
+  if (posix_memalign(pointer, kPage, bytes) != 0) return cudaErrorMemoryAllocation;
+  Ranges::instance().insert(
+      {reinterpret_cast<uintptr_t>(*pointer), bytes, MemoryKind::kPinned, current_device(), true});
+  return cudaSuccess;
+}
+
 // The range that begins at the pointer, where it is of one of these kinds; else says what it is.
 Range* to_be_freed(void* pointer, MemoryKind kind, MemoryKind or_kind, const char* function) {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   Range* range = Ranges::instance().at(begin);
   if (range && (range->kind == kind || range->kind == or_kind)) return range;
-  const bool twice = !range && Ranges::instance().was_freed(begin);
+  const bool twice = !range && Ranges::instance().was_freed(begin, kind != MemoryKind::kPinned);
   report_misuse(twice ? Misuse::kDoubleFree : Misuse::kForeignFree,
                 std::string(function) + " of " + hex(begin));
   return nullptr;
@@ -74,7 +87,9 @@ void release(const Range& range) {
     std::free(reinterpret_cast<void*>(begin));
     return;
   }
-  munmap(reinterpret_cast<void*>(begin), rounded(bytes));
+  // The memory goes, the addresses stay: nobody else may get them, see Ranges::was_freed.
+  mmap(reinterpret_cast<void*>(begin), rounded(bytes), PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   DeviceBytes::of(device).give_back(bytes);
 }
 
@@ -142,19 +157,13 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   CUDA_DOUBLE_CALL();
   Lock lock;
-  if (const auto error = refuse_while_capturing()) return fail(error);
-  *pointer = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  constexpr size_t kPage = 4096;
-  if (posix_memalign(pointer, kPage, bytes) != 0) return fail(cudaErrorMemoryAllocation);
-  Ranges::instance().insert(
-      {reinterpret_cast<uintptr_t>(*pointer), bytes, MemoryKind::kPinned, current_device(), true});
-  return cudaSuccess;
+  return fail(allocate_pinned(pointer, bytes));
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   CUDA_DOUBLE_CALL();
-  return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
+  Lock lock;
+  return fail(allocate_pinned(pointer, bytes));
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
@@ -207,22 +216,22 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 uint64_t lowtide_double_bytes(int device) {
   Lock lock;
-  return DeviceBytes::of(device).bytes();
+  return known(device) ? DeviceBytes::of(device).bytes() : 0;
 }
 
 uint64_t lowtide_double_largest_bytes(int device) {
   Lock lock;
-  return DeviceBytes::of(device).largest();
+  return known(device) ? DeviceBytes::of(device).largest() : 0;
 }
 
 void lowtide_double_reset_largest(int device) {
   Lock lock;
-  DeviceBytes::of(device).reset_largest();
+  if (known(device)) DeviceBytes::of(device).reset_largest();
 }
 
 void lowtide_double_set_memory(int device, uint64_t bytes) {
   Lock lock;
-  DeviceBytes::of(device).set_limit(bytes);
+  if (known(device)) DeviceBytes::of(device).set_limit(bytes);
 }
 
 }  // extern "C"

@@ -25,8 +25,6 @@ bool matches(int kind, const char* name) { return !name || std::string(name) == 
 
 }  // namespace
 
-const char* misuse_name(Misuse kind) { return kNames[static_cast<int>(kind)]; }
-
 void report_misuse(Misuse kind, const std::string& text) {
   Entry& entry = entries()[static_cast<int>(kind)];
   if (entry.count++ == 0) entry.first = text;

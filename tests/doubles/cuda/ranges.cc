@@ -24,13 +24,13 @@ Ranges& Ranges::instance() {
 
 void Ranges::insert(const Range& range) {
   live_[range.begin] = range;
-  cut(freed_, range.begin, range.end());
+  for (auto& freed : freed_) cut(freed, range.begin, range.end());
 }
 
 bool Ranges::erase(uintptr_t begin) {
   const auto at = live_.find(begin);
   if (at == live_.end()) return false;
-  freed_[begin] = at->second.end();
+  freed_[at->second.on_device()][begin] = at->second.end();
   Accesses::instance().forget(begin, at->second.bytes);
   ReturnedBlocks::instance().remove(begin, at->second.bytes);
   live_.erase(at);
@@ -59,9 +59,10 @@ bool Ranges::covers(uintptr_t begin, uint64_t bytes) const {
   return true;
 }
 
-bool Ranges::was_freed(uintptr_t address) const {
-  auto at = freed_.upper_bound(address);
-  return at != freed_.begin() && address < std::prev(at)->second;
+bool Ranges::was_freed(uintptr_t address, bool on_device) const {
+  const auto& freed = freed_[on_device];
+  const auto at = freed.upper_bound(address);
+  return at != freed.begin() && address < std::prev(at)->second;
 }
 
 Accesses& Accesses::instance() {

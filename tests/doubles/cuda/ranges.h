@@ -38,12 +38,13 @@ class Ranges {
   const Range* containing(uintptr_t address) const;
   // Whether a device may access all of it.
   bool covers(uintptr_t begin, uint64_t bytes) const;
-  // Whether the address is in a range that was erased and not given out again.
-  bool was_freed(uintptr_t address) const;
+  // Whether the address is in a range that was erased and not given out again. Device addresses are
+  // never given out again by cudaMalloc, so that this is exact; the host's are by malloc.
+  bool was_freed(uintptr_t address, bool on_device) const;
 
  private:
   std::map<uintptr_t, Range> live_;
-  std::map<uintptr_t, uintptr_t> freed_;  // begin -> end
+  std::map<uintptr_t, uintptr_t> freed_[2];  // by on_device(); begin -> end
 };
 
 // The last access of each stream to each byte.

@@ -8,6 +8,18 @@ namespace {
 
 constexpr int kGreatestPriority = -5;
 
+cudaError_t create(cudaStream_t* stream, unsigned flags, int priority) {
+  Lock lock;
+  *stream = Timeline::instance().create_stream(current_device(), flags, priority);
+  return cudaSuccess;
+}
+
+cudaError_t create(cudaEvent_t* event, unsigned flags) {
+  Lock lock;
+  *event = Timeline::instance().create_event(current_device(), flags);
+  return cudaSuccess;
+}
+
 cudaError_t record(cudaEvent_t event, cudaStream_t handle) {
   Timeline& timeline = Timeline::instance();
   const cudaStream_t stream = timeline.find(handle);
@@ -22,6 +34,7 @@ cudaError_t wait(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
   const cudaStream_t stream = timeline.find(handle);
   if (!stream || !timeline.lives(event)) return cudaErrorInvalidResourceHandle;
   if (event->capture) {
+    if (event->capture->ended) return cudaErrorCapturedEvent;
     if (stream->capture && stream->capture != event->capture) return cudaErrorStreamCaptureMerge;
     stream->capture = event->capture;
     return cudaSuccess;
@@ -62,19 +75,17 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  *stream = Timeline::instance().create_stream(current_device(), flags, priority);
-  return cudaSuccess;
+  return create(stream, flags, priority);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   CUDA_DOUBLE_CALL();
-  return cudaStreamCreateWithPriority(stream, flags, 0);
+  return create(stream, flags, 0);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   CUDA_DOUBLE_CALL();
-  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+  return create(stream, cudaStreamDefault, 0);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -128,14 +139,12 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  *event = Timeline::instance().create_event(current_device(), flags);
-  return cudaSuccess;
+  return create(event, flags);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   CUDA_DOUBLE_CALL();
-  return cudaEventCreateWithFlags(event, cudaEventDefault);
+  return create(event, cudaEventDefault);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {

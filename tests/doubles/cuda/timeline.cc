@@ -20,20 +20,6 @@ uint64_t ticket_of(const VectorClock& clock, int stream) {
   return static_cast<size_t>(stream) < clock.size() ? clock[stream] : 0;
 }
 
-template <typename T>
-auto position(const std::vector<std::unique_ptr<T>>& all, const T* one) {
-  return std::find_if(all.begin(), all.end(),
-                      [&](const auto& other) { return other.get() == one; });
-}
-
-template <typename T>
-bool take_out(std::vector<std::unique_ptr<T>>& all, const T* one) {
-  const auto at = position(all, one);
-  if (at == all.end()) return false;
-  all.erase(at);
-  return true;
-}
-
 }  // namespace
 
 Timeline& Timeline::instance() {
@@ -56,28 +42,32 @@ cudaStream_t Timeline::create_stream(int device, unsigned flags, int priority) {
   stream->device = device;
   stream->flags = flags;
   stream->priority = priority;
-  return streams_.emplace_back(std::move(stream)).get();
+  const cudaStream_t handle = stream.get();
+  streams_.emplace(handle, std::move(stream));
+  return handle;
 }
 
-bool Timeline::destroy_stream(cudaStream_t stream) { return take_out(streams_, stream); }
+bool Timeline::destroy_stream(cudaStream_t stream) { return streams_.erase(stream) > 0; }
 
 cudaStream_t Timeline::find(cudaStream_t handle) const {
   if (!handle || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
     return default_streams_.at(current_device()).get();
   }
-  return position(streams_, handle) == streams_.end() ? nullptr : handle;
+  return streams_.count(handle) ? handle : nullptr;
 }
 
 cudaEvent_t Timeline::create_event(int device, unsigned flags) {
   auto event = std::make_unique<CUevent_st>();
   event->device = device;
   event->flags = flags;
-  return events_.emplace_back(std::move(event)).get();
+  const cudaEvent_t handle = event.get();
+  events_.emplace(handle, std::move(event));
+  return handle;
 }
 
-bool Timeline::destroy_event(cudaEvent_t event) { return take_out(events_, event); }
+bool Timeline::destroy_event(cudaEvent_t event) { return events_.erase(event) > 0; }
 
-bool Timeline::lives(cudaEvent_t event) const { return position(events_, event) != events_.end(); }
+bool Timeline::lives(cudaEvent_t event) const { return events_.count(event) > 0; }
 
 uint64_t Timeline::issue(CUstream_st& stream) {
   // The default stream and streams made without cudaStreamNonBlocking wait for each other.
@@ -90,7 +80,7 @@ uint64_t Timeline::issue(CUstream_st& stream) {
   if (&stream != &default_stream) {
     if (!(stream.flags & cudaStreamNonBlocking)) wait_for(default_stream);
   } else {
-    for (const auto& other : streams_) {
+    for (const auto& [handle, other] : streams_) {
       if (other->device == stream.device && !(other->flags & cudaStreamNonBlocking)) {
         wait_for(*other);
       }
@@ -148,7 +138,7 @@ void Timeline::synchronize(const CUevent_st& event) {
 
 void Timeline::synchronize_device(int device) {
   synchronize(*default_streams_[device]);
-  for (const auto& stream : streams_) {
+  for (const auto& [handle, stream] : streams_) {
     if (stream->device == device) synchronize(*stream);
   }
 }
@@ -163,7 +153,7 @@ bool Timeline::ordered_before(int stream, uint64_t ticket, const CUstream_st& ne
 }
 
 void Timeline::end_capture(const std::shared_ptr<Capture>& capture) {
-  for (const auto& stream : streams_) {
+  for (const auto& [handle, stream] : streams_) {
     if (stream->capture == capture) stream->capture = nullptr;
   }
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "base.h"
@@ -87,8 +88,8 @@ class Timeline {
   VectorClock observed_;
   int next_number_ = 0;
   std::vector<std::unique_ptr<CUstream_st>> default_streams_;  // by device
-  std::vector<std::unique_ptr<CUstream_st>> streams_;
-  std::vector<std::unique_ptr<CUevent_st>> events_;
+  std::unordered_map<cudaStream_t, std::unique_ptr<CUstream_st>> streams_;
+  std::unordered_map<cudaEvent_t, std::unique_ptr<CUevent_st>> events_;
 };
 
 // The calling thread's device.

@@ -158,7 +158,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   }
   const auto first = state().mappings.lower_bound(address);
   if (first != state().mappings.end() && first->first < at->second) return CUDA_ERROR_INVALID_VALUE;
-  munmap(reinterpret_cast<void*>(address), bytes);
+  // The addresses stay mapped without access: nobody else may get them, see Ranges::was_freed.
   state().reserved.erase(at);
   return CUDA_SUCCESS;
 }
@@ -196,7 +196,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   Lock lock;
   const std::vector<uintptr_t> pieces = mapped(address, bytes);
   if (pieces.empty()) {
-    const bool twice = Ranges::instance().was_freed(address);
+    const bool twice = Ranges::instance().was_freed(address, true);
     report_misuse(twice ? Misuse::kDoubleFree : Misuse::kForeignFree,
                   "cuMemUnmap of " + std::to_string(bytes) + " bytes at " + hex(address));
     return CUDA_ERROR_INVALID_VALUE;

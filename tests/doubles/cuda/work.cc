@@ -19,7 +19,7 @@ bool check(const Work& work, const CUstream_st& stream) {
   const Ranges& ranges = Ranges::instance();
   for (const Span& span : work.spans) {
     if (!ranges.covers(span.begin, span.bytes)) {
-      const bool freed = ranges.was_freed(span.begin);
+      const bool freed = ranges.was_freed(span.begin, true);
       report_misuse(freed ? Misuse::kUseAfterFree : Misuse::kUnmapped,
                     described(work, stream, span));
       return false;

@@ -44,9 +44,9 @@ CUkern_st* cuda_double::add_kernel(const void* host_stub, const char* name) {
 extern "C" {
 
 void** __cudaRegisterFatBinary(void*) {
-  static int handles = 0;
+  static uintptr_t handles = 0;
   Lock lock;
-  return reinterpret_cast<void**>(&handles + ++handles);
+  return reinterpret_cast<void**>(++handles);
 }
 
 void __cudaRegisterFatBinaryEnd(void**) {}

@@ -15,7 +15,7 @@ MAY_INCLUDE = {
     "planner": {"src/core"},
     "hooks": {"src/core"},
     "profiler": {"src/core"},
-    "src/cli": {"src/core", "planner"},
+    "src/cli": {"src/core", "planner", "hooks"},
     "src/runtime": {"src/core", "planner", "hooks", "profiler"},
     "src/lowtide": {"src/core", "planner", "hooks", "profiler", "src/runtime"},
 }

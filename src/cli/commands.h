@@ -24,6 +24,7 @@ void add_plan(CLI::App& app);
 void add_frontier(CLI::App& app);
 void add_check(CLI::App& app, int& exit_code);
 void add_show(CLI::App& app);
+void add_place(CLI::App& app);
 // `command`: the program and its arguments, what follows `--`.
 void add_run(CLI::App& app, std::vector<std::string> command, int& exit_code);
 

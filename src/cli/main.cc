@@ -57,13 +57,14 @@ int run(int argc, char** argv) {
   add_frontier(app);
   add_check(app, exit_code);
   add_show(app);
+  add_place(app);
   add_run(app, std::move(command), exit_code);
   // CLI11 alone would only say that a verb is missing.
   const std::vector<CLI::App*> verbs = app.get_subcommands([](CLI::App*) { return true; });
   const auto is_named = [&](const CLI::App* verb) { return verb->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(verbs.begin(), verbs.end(), is_named)) {
     return fail(
-        "unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check, show or run",
+        "unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check, show, place or run",
         kBadInput);
   }
   try {

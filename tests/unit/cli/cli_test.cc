@@ -21,7 +21,7 @@ class CliTest : public CommandTest {
 TEST_F(CliTest, VersionAndHelpSucceed) {
   EXPECT_EQ(run("--version").out, "lowtide " + std::string(kVersion) + "\n");
   EXPECT_EQ(run("--version").exit_code, 0);
-  for (const char* verb : {"", "plan", "frontier", "check", "show", "run"}) {
+  for (const char* verb : {"", "plan", "frontier", "check", "show", "place", "run"}) {
     const Outcome help = run(std::string(verb) + " --help");
     EXPECT_EQ(help.exit_code, 0) << verb;
     EXPECT_NE(help.out.find("Usage: lowtide"), std::string::npos) << help.out;

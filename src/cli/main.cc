@@ -63,9 +63,9 @@ int run(int argc, char** argv) {
   const std::vector<CLI::App*> verbs = app.get_subcommands([](CLI::App*) { return true; });
   const auto is_named = [&](const CLI::App* verb) { return verb->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(verbs.begin(), verbs.end(), is_named)) {
-    return fail(
-        "unknown verb '" + std::string(argv[1]) + "'. Fix: plan, frontier, check, show, place or run",
-        kBadInput);
+    return fail("unknown verb '" + std::string(argv[1]) +
+                    "'. Fix: plan, frontier, check, show, place or run",
+                kBadInput);
   }
   try {
     app.parse(argc, argv);

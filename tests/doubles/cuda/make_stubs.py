@@ -4,9 +4,9 @@
 Usage: make_stubs.py OUTPUT [TORCH_DIR]
 
 All are weak, so that the double's own functions come first. Runtime and driver functions name
-themselves once and fail as "not supported"; computing cuBLAS functions are logged as launches. Without
-TORCH_DIR there is nothing to import and no stub. Names come from torch itself, so that another minor
-version needs no change here.
+themselves once and fail as "not supported"; computing cuBLAS functions are logged as launches.
+Without TORCH_DIR there is nothing to import and no stub. Names come from torch itself, so that
+another minor version needs no change here.
 """
 
 import pathlib

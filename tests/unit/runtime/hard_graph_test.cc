@@ -7,7 +7,6 @@
 #include <random>
 #include <stdexcept>
 
-
 namespace lowtide::testing {
 namespace {
 

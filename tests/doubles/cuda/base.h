@@ -26,6 +26,9 @@ struct Settings {
 };
 // The first call reads the environment and prints the banner.
 const Settings& settings();
+[[nodiscard]] inline bool device_exists(int device) {
+  return device >= 0 && device < settings().devices;
+}
 
 std::mutex& state_mutex();
 class Lock {

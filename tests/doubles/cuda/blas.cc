@@ -31,6 +31,16 @@ BlasHandle* find_handle(void* handle) {
   return at == handles().end() ? nullptr : at->second.get();
 }
 
+// What a call does with its handle, under the lock; an error where there is no such handle.
+template <typename Use>
+int with_handle(void* handle, Use use) {
+  Lock lock;
+  BlasHandle* known = find_handle(handle);
+  if (!known) return kBlasNotInitialized;
+  use(*known);
+  return kBlasSuccess;
+}
+
 int status(cudaError_t error) { return error == cudaSuccess ? kBlasSuccess : kBlasExecutionFailed; }
 
 // What cublasLt calls an algorithm and the heuristic's result, in its layout.
@@ -89,69 +99,43 @@ int cublasDestroy_v2(void* handle) {
 
 int cublasSetStream_v2(void* handle, cudaStream_t stream) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  BlasHandle* known = find_handle(handle);
-  if (!known) return kBlasNotInitialized;
-  known->stream = stream;
-  return kBlasSuccess;
+  return with_handle(handle, [&](BlasHandle& known) { known.stream = stream; });
 }
 
 int cublasGetStream_v2(void* handle, cudaStream_t* stream) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  const BlasHandle* known = find_handle(handle);
-  if (!known) return kBlasNotInitialized;
-  *stream = known->stream;
-  return kBlasSuccess;
+  return with_handle(handle, [&](BlasHandle& known) { *stream = known.stream; });
 }
 
 // The workspace must be there when the call runs, but which calls use it cannot be told.
 int cublasSetWorkspace_v2(void* handle, void*, size_t) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  return find_handle(handle) ? kBlasSuccess : kBlasNotInitialized;
+  return with_handle(handle, [](BlasHandle&) {});
 }
 
 int cublasSetSmCountTarget(void* handle, int) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  return find_handle(handle) ? kBlasSuccess : kBlasNotInitialized;
+  return with_handle(handle, [](BlasHandle&) {});
 }
 
 int cublasSetMathMode(void* handle, int mode) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  BlasHandle* known = find_handle(handle);
-  if (!known) return kBlasNotInitialized;
-  known->math_mode = mode;
-  return kBlasSuccess;
+  return with_handle(handle, [&](BlasHandle& known) { known.math_mode = mode; });
 }
 
 int cublasGetMathMode(void* handle, int* mode) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  const BlasHandle* known = find_handle(handle);
-  if (!known) return kBlasNotInitialized;
-  *mode = known->math_mode;
-  return kBlasSuccess;
+  return with_handle(handle, [&](BlasHandle& known) { *mode = known.math_mode; });
 }
 
 int cublasSetPointerMode_v2(void* handle, int mode) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  BlasHandle* known = find_handle(handle);
-  if (!known) return kBlasNotInitialized;
-  known->pointer_mode = mode;
-  return kBlasSuccess;
+  return with_handle(handle, [&](BlasHandle& known) { known.pointer_mode = mode; });
 }
 
 int cublasGetPointerMode_v2(void* handle, int* mode) {
   CUDA_DOUBLE_CALL();
-  Lock lock;
-  const BlasHandle* known = find_handle(handle);
-  if (!known) return kBlasNotInitialized;
-  *mode = known->pointer_mode;
-  return kBlasSuccess;
+  return with_handle(handle, [&](BlasHandle& known) { *mode = known.pointer_mode; });
 }
 
 int cublasLtMatmulDescCreate(void** descriptor, int, int) {

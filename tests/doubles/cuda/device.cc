@@ -27,8 +27,6 @@ int blocks_that_fit(int threads) {
   return std::max(1, kThreadsPerProcessor / std::max(1, threads));
 }
 
-bool valid(int device) { return device >= 0 && device < settings().devices; }
-
 // False: not in the table.
 bool attribute(int which, int* value) {
   switch (which) {
@@ -151,14 +149,14 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
   CUDA_DOUBLE_CALL();
-  if (!valid(device)) return fail(cudaErrorInvalidDevice);
+  if (!device_exists(device)) return fail(cudaErrorInvalidDevice);
   device_of_thread = device;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* result, int device) {
   CUDA_DOUBLE_CALL();
-  if (!valid(device)) return fail(cudaErrorInvalidDevice);
+  if (!device_exists(device)) return fail(cudaErrorInvalidDevice);
   Lock lock;
   *result = properties(device);
   return cudaSuccess;
@@ -166,35 +164,35 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* result, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
   CUDA_DOUBLE_CALL();
-  if (!valid(device)) return fail(cudaErrorInvalidDevice);
+  if (!device_exists(device)) return fail(cudaErrorInvalidDevice);
   if (attribute(which, value)) return cudaSuccess;
   return missing_runtime(("cudaDeviceGetAttribute of " + std::to_string(which)).c_str());
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice device) {
   CUDA_DOUBLE_CALL();
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device_exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (attribute(which, value)) return CUDA_SUCCESS;
   return missing_driver(("cuDeviceGetAttribute of " + std::to_string(which)).c_str());
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   CUDA_DOUBLE_CALL();
-  if (!valid(device)) return fail(cudaErrorInvalidDevice);
+  if (!device_exists(device)) return fail(cudaErrorInvalidDevice);
   std::snprintf(text, length, "0000:%02X:00.0", device + 1);
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   CUDA_DOUBLE_CALL();
-  if (!valid(device) || !valid(peer)) return fail(cudaErrorInvalidDevice);
+  if (!device_exists(device) || !device_exists(peer)) return fail(cudaErrorInvalidDevice);
   *can = device != peer;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   CUDA_DOUBLE_CALL();
-  return valid(peer) ? cudaSuccess : fail(cudaErrorInvalidDevice);
+  return device_exists(peer) ? cudaSuccess : fail(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {

@@ -14,8 +14,6 @@ namespace {
 
 constexpr uint64_t kAlignment = uint64_t{2} << 20;
 
-bool known(int device) { return device >= 0 && device < settings().devices; }
-
 uint64_t rounded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 uintptr_t map_aligned(uint64_t bytes) {
@@ -216,22 +214,22 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 uint64_t lowtide_double_bytes(int device) {
   Lock lock;
-  return known(device) ? DeviceBytes::of(device).bytes() : 0;
+  return device_exists(device) ? DeviceBytes::of(device).bytes() : 0;
 }
 
 uint64_t lowtide_double_largest_bytes(int device) {
   Lock lock;
-  return known(device) ? DeviceBytes::of(device).largest() : 0;
+  return device_exists(device) ? DeviceBytes::of(device).largest() : 0;
 }
 
 void lowtide_double_reset_largest(int device) {
   Lock lock;
-  if (known(device)) DeviceBytes::of(device).reset_largest();
+  if (device_exists(device)) DeviceBytes::of(device).reset_largest();
 }
 
 void lowtide_double_set_memory(int device, uint64_t bytes) {
   Lock lock;
-  if (known(device)) DeviceBytes::of(device).set_limit(bytes);
+  if (device_exists(device)) DeviceBytes::of(device).set_limit(bytes);
 }
 
 }  // extern "C"

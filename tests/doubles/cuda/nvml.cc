@@ -20,7 +20,6 @@ struct Memory {
 // A device's handle is its number plus one.
 void* handle_of(int device) { return reinterpret_cast<void*>(static_cast<uintptr_t>(device) + 1); }
 int number_of(void* handle) { return static_cast<int>(reinterpret_cast<uintptr_t>(handle)) - 1; }
-bool known(int device) { return device >= 0 && device < settings().devices; }
 
 }  // namespace
 
@@ -49,7 +48,7 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   CUDA_DOUBLE_CALL();
-  if (!known(static_cast<int>(index))) return kInvalidArgument;
+  if (!device_exists(static_cast<int>(index))) return kInvalidArgument;
   *device = handle_of(static_cast<int>(index));
   return kSuccess;
 }
@@ -58,14 +57,14 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, void** device) {
   CUDA_DOUBLE_CALL();
   unsigned domain = 0, number = 0;
   if (std::sscanf(bus, "%x:%x:", &domain, &number) != 2) return kInvalidArgument;
-  if (!known(static_cast<int>(number) - 1)) return kInvalidArgument;
+  if (!device_exists(static_cast<int>(number) - 1)) return kInvalidArgument;
   *device = handle_of(static_cast<int>(number) - 1);
   return kSuccess;
 }
 
 int nvmlDeviceGetMemoryInfo(void* handle, Memory* memory) {
   CUDA_DOUBLE_CALL();
-  if (!known(number_of(handle))) return kInvalidArgument;
+  if (!device_exists(number_of(handle))) return kInvalidArgument;
   Lock lock;
   const DeviceBytes& device = DeviceBytes::of(number_of(handle));
   *memory = {device.limit(), device.left(), device.bytes()};

@@ -97,7 +97,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
   if (refuse_while_capturing() != cudaSuccess) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (!whole(bytes)) return CUDA_ERROR_INVALID_VALUE;
   const int device = properties->location.id;
-  if (device < 0 || device >= settings().devices) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device_exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   // Handles of a file can be shared with another process, here and on a device; fabric's need
   // hardware that the double does not pretend to have.
   if (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) return CUDA_ERROR_NOT_PERMITTED;

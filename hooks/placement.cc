@@ -49,9 +49,10 @@ class Placer {
         deadline_(deadline_after(options.max_seconds)),
         sections_(buffers, options.period) {
     best_.offsets.resize(buffers.size());
-    lay_residents();
+    const int64_t resident_bytes = lay_residents();
     best_.height_bytes = std::numeric_limits<int64_t>::max();
-    best_.lower_bound_bytes = base_ + open_live_bytes();
+    // Residents are alive in every section.
+    best_.lower_bound_bytes = base_ + sections_.max_live_bytes() - resident_bytes;
   }
 
   Placement place() && {
@@ -69,8 +70,9 @@ class Placer {
   }
 
  private:
-  // What is always alive, at the bottom; what has no bytes, anywhere.
-  void lay_residents() {
+  // What is always alive, at the bottom (the sum of its bytes); what has no bytes, anywhere.
+  int64_t lay_residents() {
+    int64_t bytes = 0;
     std::vector<int32_t> residents;
     for (size_t i = 0; i < buffers_.size(); ++i) {
       if (buffers_[i].bytes == 0) continue;
@@ -82,16 +84,9 @@ class Placer {
     for (const int32_t buffer : residents) {
       best_.offsets[buffer] = align_up(base_, buffers_[buffer].alignment);
       base_ = best_.offsets[buffer] + buffers_[buffer].bytes;
+      bytes += buffers_[buffer].bytes;
     }
-  }
-
-  [[nodiscard]] int64_t open_live_bytes() const {
-    std::vector<int64_t> live(static_cast<size_t>(sections_.count()));
-    for (const int32_t buffer : open_) {
-      PlacementSections::for_each_section(
-          sections_.run(buffer), [&](int32_t section) { live[section] += buffers_[buffer].bytes; });
-    }
-    return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+    return bytes;
   }
 
   void search(PlacementOrders& orders) {

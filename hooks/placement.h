@@ -60,7 +60,4 @@ struct BadBuffer {
 [[nodiscard]] Placement place(std::span<const PlacedBuffer> buffers,
                               const PlacementOptions& options = {});
 
-// The largest sum of bytes alive at one time: a lower bound of every placement's height.
-[[nodiscard]] int64_t max_live_bytes(std::span<const PlacedBuffer> buffers, int64_t period = 0);
-
 }  // namespace lowtide::hooks

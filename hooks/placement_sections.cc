@@ -104,8 +104,4 @@ int64_t PlacementSections::incidences() const {
   return sum;
 }
 
-int64_t max_live_bytes(std::span<const PlacedBuffer> buffers, int64_t period) {
-  return PlacementSections(buffers, period).max_live_bytes();
-}
-
 }  // namespace lowtide::hooks

@@ -13,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 
+import demolib
 from benchlib import ROOT, Bench
 from check_placement import height_of
 
 SHARED = ROOT.parent / "shared" / "data" / "minimalloc"
 OWN = ROOT / "tests" / "data" / "placement"
-PROGRAM = ROOT / "build" / "release" / "bin" / "lowtide"
 NAMES = "ABCDEFGHIJK"
 SECONDS = 60
 
@@ -31,7 +31,14 @@ def capacity_of(path):
 def pack(path, folder):
     """One row of the table, and whether it was packed."""
     solution = pathlib.Path(folder) / path.name
-    command = [PROGRAM, "place", path, "--capacity", str(capacity_of(path)), "--json"]
+    command = [
+        demolib.program("lowtide"),
+        "place",
+        path,
+        "--capacity",
+        str(capacity_of(path)),
+        "--json",
+    ]
     command += ["--seconds", str(SECONDS), "-o", solution]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -1,14 +1,13 @@
 """`lowtide place`, judged by scripts/check_placement.py, and the judge itself."""
 
-import os
 import pathlib
 import subprocess
 
 import check_placement
+import demolib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("LOWTIDE_BUILD", ROOT / "build" / "dev"))
 # The easiest of the shared ones, where there is a folder of them beside the repository.
 SHARED = ROOT.parent / "shared" / "data" / "minimalloc" / "B.1048576.csv"
 INSTANCES = [*sorted((ROOT / "tests" / "data" / "placement").glob("*.csv")), SHARED]
@@ -20,7 +19,7 @@ INSTANCES = [*sorted((ROOT / "tests" / "data" / "placement").glob("*.csv")), SHA
 def test_packed_into_the_capacity(path, tmp_path):
     capacity = path.name.split(".")[1]
     solution = tmp_path / "solution.csv"
-    command = [BUILD / "bin" / "lowtide", "place", path, "--capacity", capacity, "-o", solution]
+    command = [demolib.program("lowtide"), "place", path, "--capacity", capacity, "-o", solution]
     done = subprocess.run([*command, "--seconds", "60"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert check_placement.height_of(path, solution, int(capacity)) <= int(capacity)

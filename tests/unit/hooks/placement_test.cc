@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "hooks/placement_sections.h"
 
 namespace lowtide::hooks {
 namespace {
@@ -134,7 +135,7 @@ TEST(Placement, ACircleLivesOverItsEnd) {
   EXPECT_EQ(placement.height_bytes, 15);
   // Three arcs of which any two meet, and never all three: higher than what is live.
   const Buffers arcs = {{0, 6, 10}, {4, 10, 10}, {8, 2, 10}};
-  EXPECT_EQ(max_live_bytes(arcs, 12), 20);
+  EXPECT_EQ(PlacementSections(arcs, 12).max_live_bytes(), 20);
   const Placement stacked = place(arcs, {.period = 12});
   expect_sound(arcs, stacked);
   EXPECT_EQ(stacked.height_bytes, 30);

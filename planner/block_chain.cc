@@ -5,12 +5,11 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "planner/problem.h"
 
 namespace lowtide::planner {
 namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 OpId creator_of(const Trace& trace, StorageId s) {
   const auto& writers = trace.storages[at(s)].writers;

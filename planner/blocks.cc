@@ -4,15 +4,14 @@
 #include <cstdint>
 
 #include "core/hash.h"
+#include "core/index.h"
 #include "planner/op_kind.h"
 
 namespace lowtide::planner {
 namespace {
 
 // Comparisons of two ops in one search for a period.
-constexpr int64_t kWork = 200'000'000;
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
+constexpr int64_t kPeriodWork = 200'000'000;
 
 struct Run {  // ops [begin, begin + length) agree with those one period later
   size_t begin = 0, length = 0, period = 0;
@@ -82,7 +81,8 @@ class PeriodFinder {
 
   [[nodiscard]] Run longest(size_t begin, size_t end) const {
     const size_t count = end - begin;
-    const auto most = static_cast<size_t>(kWork / static_cast<int64_t>(std::max<size_t>(count, 1)));
+    const auto most =
+        static_cast<size_t>(kPeriodWork / static_cast<int64_t>(std::max<size_t>(count, 1)));
     Run best;
     for (size_t period = 1; period <= std::min(count / 2, most); ++period) {
       Run run;

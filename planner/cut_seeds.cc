@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <utility>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
 namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 DecisionTable drop_all_but(const Problem& problem, const std::vector<StorageId>& kept) {
   DecisionTable table(problem.trace().storages.size());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
 namespace {
 
@@ -16,8 +18,6 @@ constexpr double kLargestMoment = 0x1p48;
 constexpr int64_t kLargestBytes = int64_t{1} << 50;
 
 __extension__ typedef __int128 Wide;
-
-size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 Wide fraction(double multiplier, double largest) {
   return static_cast<Wide>(std::clamp(multiplier * 0x1p40, 0.0, largest));

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 EagerSteps::EagerSteps(const Problem& problem) : problem_(problem) {
   const Trace& trace = problem.trace();

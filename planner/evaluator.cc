@@ -3,15 +3,11 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "planner/evaluator_eager.h"
 #include "planner/evaluator_joint.h"
 
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 Choice choice_of(const DecisionTable& table, StorageId s) {
   if (table.action[at(s)] == Action::save) return Choice::save;

@@ -4,12 +4,9 @@
 #include <functional>
 #include <utility>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 EagerEvaluator::EagerEvaluator(const Problem& problem)
     : Evaluator(problem.trace().storages.size()),

@@ -4,12 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 JointEvaluator::JointEvaluator(const JointGraph& graph)
     : Evaluator(graph.trace().storages.size()),

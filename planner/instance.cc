@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file_io.h"
 #include "core/hash.h"
+#include "core/index.h"
 #include "core/json_reader.h"
 #include "core/trace_file.h"
 #include "planner/joint_graph.h"
@@ -20,8 +21,6 @@ namespace {
 
 constexpr int kInstanceVersion = 1;
 constexpr int64_t kMaxValue = int64_t{1} << 56;  // of one size or time, as in a trace
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 class InstanceReader {
  public:

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 
+#include "core/index.h"
 #include "planner/live_set.h"
 
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 JointWalk::JointWalk(const JointGraph& graph)
     : graph_(graph),

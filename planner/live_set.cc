@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
-
 std::vector<StorageId> live_set(const std::vector<SimulatedMemoryEvent>& events, size_t count,
                                 const std::vector<StorageId>& block_storage, const Trace& trace) {
   std::vector<char> alive(block_storage.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/index.h"
 #include "planner/periods.h"
 #include "planner/problem.h"
 
@@ -19,8 +20,6 @@ constexpr int kWalk = 64;
 constexpr size_t kKick = 12;       // neighbours changed at random to leave a floor
 constexpr size_t kPatience = 128;  // kicks in vain before it is given up, and two per candidate
 constexpr size_t kFewDrops = 12;   // may all be chosen anew at once
-
-size_t at(StorageId s) { return static_cast<size_t>(s); }
 
 }  // namespace
 

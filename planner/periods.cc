@@ -4,13 +4,12 @@
 #include <map>
 
 #include "core/hash.h"
+#include "core/index.h"
 
 namespace lowtide::planner {
 namespace {
 
 constexpr int kRounds = 3;  // ops away that still count
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 // What an op is by itself; its key may tell its producers too and would then never repeat.
 uint64_t kind_of(const TraceOp& op) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
 namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 template <class T, class V>
 bool contains(const std::vector<T>& items, const V& value) {

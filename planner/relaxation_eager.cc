@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.h"
 #include "planner/problem.h"
 #include "planner/relaxation.h"
 #include "planner/replay_moments.h"
@@ -22,8 +23,6 @@
 
 namespace lowtide::planner {
 namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 class EagerRelaxation {
  public:

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.h"
 #include "planner/joint_graph.h"
 #include "planner/relaxation.h"
 #include "planner/replay_moments.h"
@@ -23,8 +24,6 @@
 
 namespace lowtide::planner {
 namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 class JointRelaxation {
  public:

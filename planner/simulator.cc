@@ -4,16 +4,12 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "planner/joint_walk.h"
 #include "planner/live_set.h"
 #include "planner/problem.h"
 
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 DecisionTable::DecisionTable(const Trace& trace, const std::vector<Decision>& decisions)
     : DecisionTable(trace.storages.size()) {

@@ -17,8 +17,8 @@ namespace lowtide::planner {
 namespace {
 
 constexpr size_t kWidth = 32;
-constexpr size_t kExtensions = 6;         // of a set
-constexpr int64_t kWork = 1'200'000'000;  // Simulator::work; a few seconds on one core
+constexpr size_t kExtensions = 6;             // of a set
+constexpr int64_t kBeamWork = 1'200'000'000;  // Simulator::work; a few seconds on one core
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -31,7 +31,7 @@ struct Drops {
 class Beam {
  public:
   Beam(const Simulator& simulator, Archive& archive)
-      : simulator_(simulator), archive_(archive), work_end_(simulator.work() + kWork) {
+      : simulator_(simulator), archive_(archive), work_end_(simulator.work() + kBeamWork) {
     order_ = simulator.problem().candidates();
     plain_ = evaluate({});
     std::vector<std::pair<double, StorageId>> alone;

@@ -24,14 +24,14 @@ namespace {
 constexpr int64_t kInfeasible = std::numeric_limits<int64_t>::max() / 4;
 constexpr int kSlots = 200;
 // The table is filled in stages^3 * slots / 6 steps.
-constexpr int64_t kWork = 600'000'000;
+constexpr int64_t kChainWork = 600'000'000;
 constexpr size_t kStages = 400;
 
 class ChainProgram {
  public:
   explicit ChainProgram(const BlockChain& chain) : stages_(chain.stages()) {
     const auto n = static_cast<int64_t>(stages_.size());
-    slots_ = static_cast<int>(std::clamp<int64_t>(6 * kWork / (n * n * n), 8, kSlots));
+    slots_ = static_cast<int>(std::clamp<int64_t>(6 * kChainWork / (n * n * n), 8, kSlots));
     int64_t total = 0;
     for (const Stage& stage : stages_) total += stage.interior_bytes;
     slot_bytes_ = std::max<int64_t>(1, (total + slots_ - 1) / slots_);

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "core/index.h"
+
 namespace lowtide::planner {
-namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 TimeAxis::TimeAxis(int32_t instants) {
   const int32_t buckets = std::max(1, (instants + kBucket - 1) / kBucket);

@@ -3,7 +3,8 @@
 #   lowtide_library(lowtide_<room> SOURCES ... [PUBLIC libs] [PRIVATE libs] [TORCH])
 #   lowtide_program(name SOURCES ... [LIBS ...] [TORCH])    an executable in bin/; TORCH loads torch's
 #                                                            CUDA half too, where there is one
-#   lowtide_test(name SOURCES ... [LIBS ...] [TORCH] [LABELS ...])    GoogleTest, one ctest per case
+#   lowtide_test(name SOURCES ... [LIBS ...] [TORCH] [PLAIN] [LABELS ...])    GoogleTest, one ctest per
+#                                            case; PLAIN: cannot run under sanitizers, not made there
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 
@@ -20,14 +21,10 @@ if(LOWTIDE_SANITIZE)
   target_link_options(lowtide_sanitizers INTERFACE -fsanitize=${LOWTIDE_SANITIZE})
 endif()
 
-# Most of a build's time goes into torch's headers, again in each file that uses them.
-# LOWTIDE_QUICK_BUILD joins such files by eights. In test code these headers are moreover parsed once
-# for all and nothing is optimized; undefined behaviour is looked for in the product's code only,
-# addresses in all of it.
-function(lowtide_join_sources target)
-  set_target_properties(${target} PROPERTIES
-    UNITY_BUILD ${LOWTIDE_QUICK_BUILD} UNITY_BUILD_BATCH_SIZE 8)
-endfunction()
+# Most of a build's time goes into others' headers, again in each file that uses them.
+# LOWTIDE_QUICK_BUILD joins files by eights. In test code torch's headers are moreover parsed once for
+# all and nothing is optimized; undefined behaviour is looked for in the product's code only, addresses
+# in all of it.
 add_library(lowtide_quick_tests INTERFACE)
 target_compile_options(lowtide_quick_tests INTERFACE -O0 -fPIC)
 # Precompiled headers serve only those who define the same.
@@ -45,7 +42,6 @@ function(lowtide_torch_test_code target)
   if(NOT LOWTIDE_QUICK_BUILD)
     return()
   endif()
-  lowtide_join_sources(${target})
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:lowtide_quick_tests>)
   if(NOT TARGET lowtide_torch_headers)
     set(source ${PROJECT_BINARY_DIR}/torch_headers.cc)
@@ -63,7 +59,8 @@ function(lowtide_common target)
   target_link_libraries(${target} PRIVATE
     $<BUILD_INTERFACE:lowtide_warnings> $<BUILD_INTERFACE:lowtide_sanitizers>)
   set_target_properties(${target} PROPERTIES
-    CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET default)
+    CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET default
+    UNITY_BUILD ${LOWTIDE_QUICK_BUILD} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
 # All libraries are shared: the runtime and a user's own code then meet in one ledger and one
@@ -85,7 +82,6 @@ function(lowtide_library target)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/lowtide>)
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   if(ARG_TORCH)
-    lowtide_join_sources(${target})
     # Installed users get torch from LowtideConfig.cmake, where their Python has it.
     target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:lowtide_libtorch>)
     if(NOT PROJECT_IS_TOP_LEVEL)
@@ -120,11 +116,18 @@ function(lowtide_program name)
 endfunction()
 
 function(lowtide_test name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;PLAIN" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(ARG_PLAIN AND LOWTIDE_SANITIZE)
+    return()
+  endif()
   find_package(GTest REQUIRED)
   include(GoogleTest)
   lowtide_executable(${name} "${ARG_TORCH}" "${ARG_SOURCES}"
     "${ARG_LIBS};GTest::gmock;GTest::gtest_main")
+  if(LOWTIDE_PLAIN_TESTS AND NOT ARG_PLAIN)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   # One intra-op thread: tests run side by side, and threads that spin for each other would take most of
   # the time.
   # gtest_discover_tests cannot pass on a list of labels: one is made of them. ctest's -L and -LE look

@@ -12,12 +12,12 @@
 namespace lowtide::cli {
 namespace {
 
-struct Options {
+struct CheckOptions {
   std::string trace, plan;
   bool json = false;
 };
 
-int run(const Options& options) {
+int run(const CheckOptions& options) {
   const Trace trace = planner::read_problem(options.trace);
   const Plan plan = read_plan(options.plan);
   const planner::CheckResult result = planner::check_plan(trace, plan);
@@ -40,7 +40,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_check(CLI::App& app, int& exit_code) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckOptions>();
   CLI::App* verb = app.add_subcommand("check", "Judge a plan against its trace");
   verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
   verb->add_option("PLAN", options->plan, "plan file")->required();

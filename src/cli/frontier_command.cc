@@ -23,7 +23,7 @@ namespace {
 
 using planner::FrontierPoint;
 
-struct Options {
+struct FrontierOptions {
   std::string trace;
   std::vector<std::string> strategies;
   std::string svg, html;
@@ -102,12 +102,12 @@ void print_text(const Trace& trace, const std::vector<FrontierPoint>& points, bo
   }
 }
 
-void draw(const Options& options, const Trace& trace, const std::vector<ChartLine>& lines) {
+void draw(const FrontierOptions& options, const Trace& trace, const std::vector<ChartLine>& lines) {
   if (!options.svg.empty()) write_whole_file(options.svg, frontier_svg(trace, lines));
   if (!options.html.empty()) write_whole_file(options.html, frontier_html(trace, lines));
 }
 
-void run_together(const Options& options, const Trace& trace,
+void run_together(const FrontierOptions& options, const Trace& trace,
                   const planner::PlannerOptions& planning) {
   const planner::Frontier frontier = planner::build_frontier(trace, planning);
   draw(options, trace, {{"frontier", &frontier.points()}});
@@ -118,7 +118,7 @@ void run_together(const Options& options, const Trace& trace,
   }
 }
 
-void run_compared(const Options& options, const Trace& trace,
+void run_compared(const FrontierOptions& options, const Trace& trace,
                   const planner::PlannerOptions& planning) {
   const Comparison comparison = compare(trace, planning, options.budgets);
   std::vector<ChartLine> lines;
@@ -133,7 +133,7 @@ void run_compared(const Options& options, const Trace& trace,
   }
 }
 
-void run(const Options& options) {
+void run(const FrontierOptions& options) {
   planner::PlannerOptions planning;
   if (!options.strategies.empty()) planning.strategies = options.strategies;
   Trace trace = planner::read_problem(options.trace);
@@ -155,7 +155,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_frontier(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<FrontierOptions>();
   CLI::App* verb = app.add_subcommand("frontier", "What each budget costs, from a trace");
   verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
   verb->add_option("--strategies", options->strategies,

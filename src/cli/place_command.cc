@@ -15,7 +15,7 @@
 namespace lowtide::cli {
 namespace {
 
-struct Options {
+struct PlaceOptions {
   std::string file, capacity, output;
   double seconds = 10;
   int64_t nodes = std::numeric_limits<int64_t>::max();
@@ -26,7 +26,7 @@ std::string both(int64_t bytes) {
   return std::to_string(bytes) + " bytes (" + format_bytes(bytes) + ")";
 }
 
-void print(const Options& options, const hooks::PlacementOptions& placing,
+void print(const PlaceOptions& options, const hooks::PlacementOptions& placing,
            const hooks::Placement& placement, double seconds) {
   const int64_t height = placement.height_bytes, bound = placement.lower_bound_bytes;
   if (options.json) {
@@ -51,7 +51,7 @@ void print(const Options& options, const hooks::PlacementOptions& placing,
   if (!options.output.empty()) std::cout << "\nwritten to " << options.output << '\n';
 }
 
-void run(const Options& options) {
+void run(const PlaceOptions& options) {
   hooks::PlacementOptions placing;
   placing.max_nodes = options.nodes;
   placing.max_seconds = options.seconds;
@@ -78,7 +78,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_place(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlaceOptions>();
   CLI::App* verb = app.add_subcommand("place", "Give buffers of known lifetimes their addresses");
   verb->add_option("FILE", options->file, "CSV with columns id, lower, upper, size")->required();
   verb->add_option("--capacity", options->capacity,

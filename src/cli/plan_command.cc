@@ -12,13 +12,13 @@
 namespace lowtide::cli {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string trace, budget, reserve = "0", output;
   std::vector<std::string> strategies;
   bool json = false;
 };
 
-void run(const Options& options) {
+void run(const PlanOptions& options) {
   planner::PlannerOptions planning;
   if (!options.strategies.empty()) planning.strategies = options.strategies;
   const int64_t budget = parse_bytes(options.budget, "--budget");
@@ -38,7 +38,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   CLI::App* verb = app.add_subcommand("plan", "Make the plan for a budget from a trace");
   verb->add_option("TRACE", options->trace, "trace or remat-instance file")->required();
   verb->add_option("--budget", options->budget, "memory of a step: 8GiB, 8GB, 300M or bytes")

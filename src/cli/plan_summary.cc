@@ -11,7 +11,7 @@
 namespace lowtide::cli {
 namespace {
 
-constexpr size_t kRows = 16;
+constexpr size_t kDropRows = 16;
 
 void print_account(std::ostream& out, const Plan& plan) {
   const BudgetAccount& a = plan.account;
@@ -46,7 +46,7 @@ void print_dropped(std::ostream& out, const Plan& plan, const Trace& trace) {
   const int64_t peak = simulator.simulate(decisions).peak_rounded_bytes;
   TextTable table({"storage", "size", "recipe", "peak if kept", "after recompute", "what it is"},
                   true);
-  for (size_t i = 0; i < std::min(kRows, dropped.size()); ++i) {
+  for (size_t i = 0; i < std::min(kDropRows, dropped.size()); ++i) {
     const StorageId id = dropped[i].storage;
     Action& action = decisions.action[static_cast<size_t>(id)];
     action = Action::save;
@@ -57,7 +57,8 @@ void print_dropped(std::ostream& out, const Plan& plan, const Trace& trace) {
                dropped[i].keep_after_recompute ? "kept" : "freed", origin_of(trace, id)});
   }
   table.print(out);
-  if (dropped.size() > kRows) out << "  and " << dropped.size() - kRows << " smaller ones\n";
+  if (dropped.size() > kDropRows)
+    out << "  and " << dropped.size() - kDropRows << " smaller ones\n";
 }
 
 }  // namespace

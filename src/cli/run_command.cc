@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct RunOptions {
   std::string budget = "auto", reserve = "0", plan, directory = "lowtide", name;
   std::string on_infeasible = "stop";
   bool verbose = false;
@@ -42,7 +42,7 @@ void set(const char* variable, const std::string& value) {
   if (!value.empty()) setenv(variable, value.c_str(), 1);
 }
 
-void check(const Options& options, const std::vector<std::string>& command) {
+void check(const RunOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     throw InvalidInput("no program to run. Fix: lowtide run [options] -- PROGRAM [ARGUMENTS]");
   }
@@ -57,7 +57,7 @@ void check(const Options& options, const std::vector<std::string>& command) {
 }
 
 // Returns only when the program could not be started.
-int run(const Options& options, std::vector<std::string> command) {
+int run(const RunOptions& options, std::vector<std::string> command) {
   check(options, command);
   namespace env = run_environment;
   const std::string library = preload_library().string();
@@ -89,7 +89,7 @@ int run(const Options& options, std::vector<std::string> command) {
 }  // namespace
 
 void add_run(CLI::App& app, std::vector<std::string> command, int& exit_code) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand(
       "run", "Train an unmodified LibTorch program within a budget: run [options] -- PROGRAM ...");
   verb->add_option("--budget", options->budget, "8GiB, 8GB, 300M, bytes, auto or none")

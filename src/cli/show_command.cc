@@ -11,12 +11,12 @@
 namespace lowtide::cli {
 namespace {
 
-struct Options {
+struct ShowOptions {
   std::string file, trace;
   bool json = false;
 };
 
-void show_trace(const Options& options) {
+void show_trace(const ShowOptions& options) {
   const Trace trace = planner::read_problem(options.file);
   if (options.json) {
     std::cout << trace_summary_json(trace);
@@ -25,7 +25,7 @@ void show_trace(const Options& options) {
   }
 }
 
-void show_plan(const Options& options) {
+void show_plan(const ShowOptions& options) {
   const Plan plan = read_plan(options.file);
   if (options.json) {
     std::cout << plan_to_json(plan);
@@ -53,7 +53,7 @@ void show_plan(const Options& options) {
 }  // namespace
 
 void add_show(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ShowOptions>();
   CLI::App* verb = app.add_subcommand("show", "One screen about a trace or a plan");
   verb->add_option("FILE", options->file, "trace, remat-instance or plan file")->required();
   verb->add_option("--trace", options->trace, "for a plan: its trace, to show sizes and times");

@@ -11,7 +11,7 @@
 namespace lowtide::cli {
 namespace {
 
-constexpr size_t kRows = 8;
+constexpr size_t kFactRows = 8;
 
 void print_head(std::ostream& out, const Trace& trace, const TraceFacts& facts) {
   const TraceSettings& s = trace.settings;
@@ -61,7 +61,7 @@ void print_trace(std::ostream& out, const Trace& trace) {
   out << "\nbiggest holders at the peak (" << format_bytes(facts.peak_requested_bytes)
       << " requested)\n";
   TextTable holders({"storage", "size", "recipe", "may be dropped", "what it is"}, true);
-  for (size_t i = 0; i < std::min(kRows, facts.live_at_peak.size()); ++i) {
+  for (size_t i = 0; i < std::min(kFactRows, facts.live_at_peak.size()); ++i) {
     const StorageId id = facts.live_at_peak[i];
     const TraceStorage& storage = trace.storages[static_cast<size_t>(id)];
     holders.add({std::to_string(id), format_bytes(storage.bytes),
@@ -72,7 +72,7 @@ void print_trace(std::ostream& out, const Trace& trace) {
 
   out << "\nslowest ops\n";
   TextTable slowest({"op", "calls", "time", "of the ops"});
-  for (size_t i = 0; i < std::min(kRows, facts.slowest.size()); ++i) {
+  for (size_t i = 0; i < std::min(kFactRows, facts.slowest.size()); ++i) {
     const OpGroup& group = facts.slowest[i];
     slowest.add({printable(group.name), std::to_string(group.count), format_duration(group.time_ns),
                  percent(group.time_ns, facts.time_ns)});
@@ -82,7 +82,7 @@ void print_trace(std::ostream& out, const Trace& trace) {
   if (facts.kept.empty()) return;
   out << "\nsaved and cannot be dropped\n";
   TextTable kept({"reason", "storages", "size"});
-  for (size_t i = 0; i < std::min(kRows, facts.kept.size()); ++i) {
+  for (size_t i = 0; i < std::min(kFactRows, facts.kept.size()); ++i) {
     const KeepGroup& group = facts.kept[i];
     kept.add({printable(group.reason, 60), std::to_string(group.count), format_bytes(group.bytes)});
   }

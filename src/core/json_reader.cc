@@ -13,9 +13,9 @@
 namespace lowtide {
 namespace {
 
-using Json = nlohmann::json;
+using ParsedJson = nlohmann::json;
 
-const Json& json_of(const void* node) { return *static_cast<const Json*>(node); }
+const ParsedJson& json_of(const void* node) { return *static_cast<const ParsedJson*>(node); }
 
 // Enough for a step of a million ops; a parsed value takes up to ~100 bytes, so a hostile file of
 // the largest size cannot ask for more memory than machines have.
@@ -61,7 +61,7 @@ std::string line_and_column(std::string_view text, size_t byte) {
 
 // Where `target` is inside `tree`, as "ops[3].host_ns". Paths are found only when something is
 // wrong: carrying them along would cost every correct file.
-std::optional<std::string> path_of(const Json& tree, const Json* target) {
+std::optional<std::string> path_of(const ParsedJson& tree, const ParsedJson* target) {
   const auto joined = [](const std::string& first, const std::string& rest) {
     return first + (rest.empty() || rest.front() == '[' ? "" : ".") + rest;
   };
@@ -83,12 +83,12 @@ std::optional<std::string> path_of(const Json& tree, const Json* target) {
 }
 
 // A value of the file as it may stand in a message: short, printable, one line.
-std::string shown(const Json& json) {
+std::string shown(const ParsedJson& json) {
   if (json.is_object()) return "an object";
   if (json.is_array()) return "an array";
   std::string result = json.is_string() && json.get_ref<const std::string&>().size() > 60
                            ? '"' + json.get_ref<const std::string&>().substr(0, 60) + "...\""
-                           : json.dump(-1, ' ', true, Json::error_handler_t::replace);
+                           : json.dump(-1, ' ', true, ParsedJson::error_handler_t::replace);
   for (char& c : result) {
     if (c < ' ' || c > '~') c = '?';
   }
@@ -98,7 +98,7 @@ std::string shown(const Json& json) {
 }  // namespace
 
 struct JsonDocument::Tree {
-  Json root;
+  ParsedJson root;
 };
 
 JsonDocument::JsonDocument(std::string_view text, std::string_view what, std::string_view origin)
@@ -109,11 +109,11 @@ JsonDocument::JsonDocument(std::string_view text, std::string_view what, std::st
   if (text.empty()) fail("is empty");
   if (const char* problem = oversized(text)) fail(problem);
   try {
-    tree_ = std::make_unique<const Tree>(Tree{Json::parse(text)});
-  } catch (const Json::parse_error& error) {
+    tree_ = std::make_unique<const Tree>(Tree{ParsedJson::parse(text)});
+  } catch (const ParsedJson::parse_error& error) {
     fail((error.byte > text.size() ? "ends too early, at " : "is not JSON at ") +
          line_and_column(text, error.byte));
-  } catch (const Json::exception&) {
+  } catch (const ParsedJson::exception&) {
     fail("holds a number that is too large");
   } catch (const std::bad_alloc&) {
     fail("needs more memory than there is");
@@ -146,13 +146,13 @@ JsonNode JsonDocument::root(int version) const {
 }
 
 void JsonNode::fail(const std::string& problem) const {
-  const Json& json = json_of(json_);
+  const ParsedJson& json = json_of(json_);
   const std::string path = path_of(document_->tree_->root, &json).value_or("?");
   document_->fail((path.empty() ? "" : path + ": ") + shown(json) + " " + problem);
 }
 
 JsonNode JsonNode::field(const char* name) const {
-  const Json& json = json_of(json_);
+  const ParsedJson& json = json_of(json_);
   if (!json.is_object()) fail("must be an object");
   const auto found = json.find(name);
   if (found == json.end()) {
@@ -163,7 +163,7 @@ JsonNode JsonNode::field(const char* name) const {
 }
 
 bool JsonNode::has(const char* name) const {
-  const Json& json = json_of(json_);
+  const ParsedJson& json = json_of(json_);
   return json.is_object() && json.contains(name);
 }
 
@@ -175,7 +175,7 @@ size_t JsonNode::size() const {
 }
 
 JsonNode JsonNode::at(size_t index) const {
-  const Json& json = json_of(json_);
+  const ParsedJson& json = json_of(json_);
   if (index >= size()) fail("must have more than " + std::to_string(index) + " values");
   return {document_, &json[index]};
 }
@@ -191,7 +191,7 @@ std::string_view JsonNode::text() const {
 }
 
 int64_t JsonNode::integer(int64_t least, int64_t most) const {
-  const Json& json = json_of(json_);
+  const ParsedJson& json = json_of(json_);
   // Whole numbers above INT64_MAX are kept as unsigned by the parser.
   const bool fits = json.is_number_integer() &&
                     !(json.is_number_unsigned() && json.get<uint64_t>() > uint64_t{INT64_MAX});
@@ -208,7 +208,7 @@ int32_t JsonNode::integer32(int32_t least) const {
 int32_t JsonNode::id_or_null() const { return is_null() ? kNone : integer32(); }
 
 double JsonNode::number() const {
-  const Json& json = json_of(json_);
+  const ParsedJson& json = json_of(json_);
   const double value = json.is_number() ? json.get<double>() : -1.0;
   if (!std::isfinite(value) || value < 0) fail("must be a number of at least 0");
   return value;

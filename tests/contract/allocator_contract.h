@@ -18,10 +18,9 @@
 
 #include "hooks/backend_cpu.h"
 #include "hooks/caching_core.h"
+#include "support/mib.h"
 
 namespace lowtide::hooks {
-
-constexpr int64_t kMiB = 1 << 20;
 
 // Frees the blocks it was given, oldest first, at most `per_call` at a time.
 class FreeingHandler final : public PressureHandler {

@@ -6,12 +6,11 @@
 #include "planner/planner.h"
 #include "planner/problem.h"
 #include "planner/simulator.h"
+#include "support/mib.h"
 #include "support/synthetic_trace.h"
 
 namespace lowtide::planner {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
 
 // An embedding that gathers `wide` bytes to make `narrow` ones, then layers that save their input.
 Trace gathers_much(int layers) {

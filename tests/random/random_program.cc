@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <sstream>
 #include <utility>
@@ -149,15 +150,18 @@ std::string refusal_of(const RandomProgram& program) {
 RandomProgram repair(RandomProgram program) {
   std::mt19937_64 random(program.seed);
   while (!refusal_of(program).empty()) {
-    std::vector<size_t> writes;
+    std::vector<size_t> victims;
     for (size_t i = 0; i < program.body.size(); ++i) {
       if (program.body[i].kind->writes) {
-        writes.push_back(i);
+        victims.push_back(i);
       }
     }
-    LOWTIDE_CHECK(!writes.empty(), "refused without a write in it: " + to_text(program) + ": " +
-                                       refusal_of(program));
-    const size_t victim = writes[random() % writes.size()];
+    if (victims.empty()) {
+      victims.resize(program.body.size());
+      std::iota(victims.begin(), victims.end(), size_t{0});
+    }
+    LOWTIDE_CHECK(!victims.empty(), "the empty program is refused: " + refusal_of(program));
+    const size_t victim = victims[random() % victims.size()];
     program.body.erase(program.body.begin() + static_cast<std::ptrdiff_t>(victim));
   }
   return program;

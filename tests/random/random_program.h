@@ -43,7 +43,8 @@ struct RandomProgram {
 
 // Autograd's refusal of a step, in its own words; empty = accepted.
 [[nodiscard]] std::string refusal_of(const RandomProgram& program);
-// Takes random writes out until autograd accepts the program.
+// Takes random writes out until autograd accepts the program; where no write is left to blame (a
+// second derivative that torch lacks), any instruction.
 [[nodiscard]] RandomProgram repair(RandomProgram program);
 
 // The smallest program found that still `fails`, by taking instructions out.

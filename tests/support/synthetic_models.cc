@@ -4,12 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "core/index.h"
 #include "support/synthetic_trace.h"
 
 namespace lowtide::testing {
 namespace {
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 // A model written as eager code: values are dropped by the user after their last forward reader,
 // and backward runs the nodes in reverse, unpacking what each one saved.

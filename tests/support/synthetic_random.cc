@@ -5,14 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "core/index.h"
 #include "support/synthetic_trace.h"
 
 namespace lowtide::testing {
-namespace {
-
-size_t at(int64_t id) { return static_cast<size_t>(id); }
-
-}  // namespace
 
 Trace random_trace(uint64_t seed, int forward_ops) {
   std::mt19937_64 random(seed);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
+
 namespace lowtide::testing {
 namespace {
 
 constexpr int64_t kRounding = 512;
-
-size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 }  // namespace
 

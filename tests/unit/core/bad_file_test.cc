@@ -49,13 +49,13 @@ std::string good_plan() {
   return plan_to_json(plan);
 }
 
-struct Row {
+struct BadText {
   const char* from;
   const char* to;
   const char* message;
 };
 
-void expect_refused(const Read& read, const std::string& good, const Row& row) {
+void expect_refused(const Read& read, const std::string& good, const BadText& row) {
   const std::string message = refusal(read, replaced(good, row.from, row.to));
   EXPECT_NE(message.find(row.message), std::string::npos) << row.to << " gave: " << message;
   EXPECT_NE(message.find("a.json"), std::string::npos) << message;
@@ -65,7 +65,7 @@ void expect_refused(const Read& read, const std::string& good, const Row& row) {
 TEST(BadFileTest, TraceFieldsAreCheckedByName) {
   const std::string good = good_trace();
   ASSERT_EQ(refusal(read_trace_text, good), "");
-  const Row rows[] = {
+  const BadText rows[] = {
       {"lowtide.trace", "lowtide.plan", "format: \"lowtide.plan\" must be \"lowtide.trace\""},
       {"\"format\"", "\"fromat\"", "format: is missing"},
       {"\"version\": 1", "\"version\": 2", "version: 2 is not known to Lowtide"},
@@ -104,13 +104,13 @@ TEST(BadFileTest, TraceFieldsAreCheckedByName) {
       {"\n}\n", "\n} x", "is not JSON at line"},
       {"\n}\n", "\n}{}", "is not JSON at line"},
   };
-  for (const Row& row : rows) expect_refused(read_trace_text, good, row);
+  for (const BadText& row : rows) expect_refused(read_trace_text, good, row);
 }
 
 TEST(BadFileTest, PlanFieldsAreCheckedByName) {
   const std::string good = good_plan();
   ASSERT_EQ(refusal(read_plan_text, good), "");
-  const Row rows[] = {
+  const BadText rows[] = {
       {"lowtide.plan", "lowtide.trace", "format: \"lowtide.trace\" must be \"lowtide.plan\""},
       {"\"version\": 1", "\"version\": 7", "version: 7 is not known to Lowtide"},
       {"\"budget_bytes\": 0", "\"budget_bytes\": -1", "budget_bytes: -1 must be"},
@@ -127,7 +127,7 @@ TEST(BadFileTest, PlanFieldsAreCheckedByName) {
       {"\"trace_fingerprint\": \"0000000000000000\"", "\"trace_fingerprint\": 0", "must be a text"},
       {"\"trace_fingerprint\": \"0000000000000000\"", "\"trace_fingerprint\": \"\"", "16 hex"},
   };
-  for (const Row& row : rows) expect_refused(read_plan_text, good, row);
+  for (const BadText& row : rows) expect_refused(read_plan_text, good, row);
 }
 
 TEST(BadFileTest, TextsThatAreNoObjectOfOurs) {

@@ -22,13 +22,13 @@ TEST(PlanTest, ActionsHaveNames) {
   EXPECT_STREQ(to_string(static_cast<Action>(9)), "unknown");
 }
 
-struct Broken {
+struct BrokenPlan {
   const char* text;
   std::function<void(Plan&)> damage;
 };
 
 TEST(PlanTest, EachBrokenInvariantIsNamed) {
-  const Broken cases[] = {
+  const BrokenPlan cases[] = {
       {"budget_bytes", [](Plan& p) { p.budget_bytes = -1; }},
       {"account.rounding_bytes", [](Plan& p) { p.account.rounding_bytes = -1; }},
       {"decisions[0]: storage is negative",
@@ -45,7 +45,7 @@ TEST(PlanTest, EachBrokenInvariantIsNamed) {
       {"bound.gap", [](Plan& p) { p.bound.gap = std::numeric_limits<double>::infinity(); }},
       {"bound.gap", [](Plan& p) { p.bound.gap = -0.5; }},
   };
-  for (const Broken& broken : cases) {
+  for (const BrokenPlan& broken : cases) {
     Plan plan;
     broken.damage(plan);
     try {

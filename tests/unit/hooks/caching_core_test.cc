@@ -17,11 +17,10 @@
 
 #include "core/error.h"
 #include "hooks/backend_cpu.h"
+#include "support/mib.h"
 
 namespace lowtide::hooks {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
 
 // A machine with `bytes` of memory; remembers the largest amount it ever gave out.
 class SmallMachine final : public Backend {

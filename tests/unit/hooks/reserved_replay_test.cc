@@ -9,11 +9,10 @@
 #include "core/error.h"
 #include "hooks/backend_cpu.h"
 #include "hooks/caching_core.h"
+#include "support/mib.h"
 
 namespace lowtide::hooks {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
 
 TEST(ReservedReplay, NothingCostsNothing) { EXPECT_EQ(replay_reserved_peak({}), 0); }
 

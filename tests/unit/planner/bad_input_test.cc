@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "planner/checker.h"
 #include "planner/instance.h"
 #include "planner/planner.h"
+#include "support/cpu_seconds.h"
 #include "support/synthetic_trace.h"
 
 namespace lowtide::planner {
@@ -65,8 +65,6 @@ Trace long_chain(int length) {
   }
   return b.finish();
 }
-
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 TEST(BadInput, InstancesThatCannotBeAreRefusedByName) {
   const std::string two = tensor("8", true) + "," + tensor("8") + "," + tensor("8");
@@ -199,7 +197,7 @@ TEST(BadInput, AMillionOpsEndInTime) {
   trace.blocks = find_blocks(trace);
   EXPECT_EQ(trace.blocks.size(), 500'000u);
   for (const char* name : {"sqrt", "knapsack", "chain_dp"}) {
-    const double start = cpu_seconds();
+    const double start = testing::cpu_seconds();
     try {
       const Frontier frontier =
           build_frontier(trace, {.strategies = {"keep_all", name}, .reserved_replay = {}});
@@ -207,7 +205,7 @@ TEST(BadInput, AMillionOpsEndInTime) {
     } catch (const InvalidInput& error) {
       EXPECT_THAT(error.message(), ::testing::HasSubstr("up to")) << name;
     }
-    EXPECT_LT(cpu_seconds() - start, 60) << name;
+    EXPECT_LT(testing::cpu_seconds() - start, 60) << name;
   }
 }
 

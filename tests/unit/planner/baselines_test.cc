@@ -38,7 +38,7 @@ Frontier frontier_of(const Trace& trace, const std::string& name) {
   return build_frontier(trace, options);
 }
 
-int64_t peak(const FrontierPoint& point) { return point.predicted.peak_rounded_bytes; }
+int64_t rounded_peak(const FrontierPoint& point) { return point.predicted.peak_rounded_bytes; }
 
 std::set<StorageId> dropped(const FrontierPoint& point) {
   std::set<StorageId> result;
@@ -112,7 +112,7 @@ TEST(Uniform, OneBlockAtATimeKeepsTheBlockInputs) {
     for (const size_t b : chain.marked()) all += chain.stages()[b].interior.size();
     return all;
   }());
-  EXPECT_LT(peak(frontier.points()[0]), trace.peaks.rounded_bytes);
+  EXPECT_LT(rounded_peak(frontier.points()[0]), trace.peaks.rounded_bytes);
 }
 
 TEST(Uniform, LargerGroupsStoreLess) {
@@ -155,9 +155,9 @@ TEST(ChainDp, IsNotBeatenOnAChain) {
     const Frontier by_hand = frontier_of(trace, name);
     for (const FrontierPoint& point : by_hand.points()) {
       const FrontierPoint* ours = program.select(point.predicted.peak_reserved_bytes);
-      ASSERT_NE(ours, nullptr) << name << " at " << peak(point);
+      ASSERT_NE(ours, nullptr) << name << " at " << rounded_peak(point);
       EXPECT_LE(ours->predicted.recompute_ns, point.predicted.recompute_ns)
-          << name << " at " << peak(point);
+          << name << " at " << rounded_peak(point);
     }
   }
 }

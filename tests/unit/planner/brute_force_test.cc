@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kProblems = 200;
 constexpr size_t kCandidates = 6;
-constexpr int64_t kWork = 2'000'000;
+constexpr int64_t kSearchWork = 2'000'000;
 
 std::string name(const TinyProblem& problem) {
   return (problem.trace.execution == Execution::joint ? "joint, seed " : "eager, seed ") +
@@ -59,10 +59,10 @@ TEST_P(BruteForce, NoBoundIsAboveTheOptimum) {
     for (auto it = least.begin(); it != least.end(); ++it) {
       // The optimum of every level from this peak to just below the next.
       const auto next = std::next(it);
-      const int64_t bound = finder.lower_bound_ns(GetParam(), it->first, kWork);
+      const int64_t bound = finder.lower_bound_ns(GetParam(), it->first, kSearchWork);
       ASSERT_LE(bound, it->second) << "level " << it->first;
       if (next != least.end()) {
-        ASSERT_LE(finder.lower_bound_ns(GetParam(), next->first - 1, kWork), it->second);
+        ASSERT_LE(finder.lower_bound_ns(GetParam(), next->first - 1, kSearchWork), it->second);
       }
       if (it->second <= 0) continue;
       ++levels;

@@ -14,7 +14,7 @@
 namespace lowtide::planner {
 namespace {
 
-void expect_agreement(const Trace& trace, uint64_t seed, int moves) {
+void expect_simulated_state(const Trace& trace, uint64_t seed, int moves) {
   const Simulator simulator(trace);
   const std::unique_ptr<Evaluator> evaluator = make_evaluator(simulator);
   const auto& candidates = simulator.problem().candidates();
@@ -41,26 +41,26 @@ TEST(Evaluator, IsTheSimulatorOnRandomInstances) {
   for (uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int ops = 3 + static_cast<int>(seed % 14);
-    expect_agreement(instance_from_json(testing::random_instance(seed, ops)), seed, 120);
+    expect_simulated_state(instance_from_json(testing::random_instance(seed, ops)), seed, 120);
   }
 }
 
 TEST(Evaluator, IsTheSimulatorOnRandomPrograms) {
   for (uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_agreement(testing::random_trace(seed, 6 + static_cast<int>(seed % 20)), seed, 120);
+    expect_simulated_state(testing::random_trace(seed, 6 + static_cast<int>(seed % 20)), seed, 120);
   }
 }
 
 TEST(Evaluator, IsTheSimulatorOnModels) {
-  expect_agreement(testing::gpt_trace({.layers = 3, .sequence = 32, .width = 32}), 1, 400);
-  expect_agreement(testing::unet_trace(3), 2, 200);
-  expect_agreement(testing::chain_trace(20), 3, 200);
+  expect_simulated_state(testing::gpt_trace({.layers = 3, .sequence = 32, .width = 32}), 1, 400);
+  expect_simulated_state(testing::unet_trace(3), 2, 200);
+  expect_simulated_state(testing::chain_trace(20), 3, 200);
   if (testing::shared_instances().empty()) return;
   for (const char* name : {"gpt12", "llama12", "resnet50", "unet", "vit_b"}) {
     SCOPED_TRACE(name);
-    expect_agreement(read_instance(testing::shared_instances() / (std::string(name) + ".json")), 1,
-                     200);
+    expect_simulated_state(
+        read_instance(testing::shared_instances() / (std::string(name) + ".json")), 1, 200);
   }
 }
 

@@ -40,7 +40,7 @@ std::string with(std::string text, const std::string& from, const std::string& t
   return text.replace(at, from.size(), to);
 }
 
-SimulationResult simulate(const Trace& trace, const std::vector<Decision>& decisions) {
+SimulationResult simulate_drops(const Trace& trace, const std::vector<Decision>& decisions) {
   const SimulationResult result = Simulator(trace).simulate(DecisionTable(trace, decisions));
   Plan plan;
   plan.trace_fingerprint = trace.fingerprint();
@@ -55,13 +55,13 @@ TEST(Instance, KeepAllIsItsPlainStep) {
   const Trace trace = instance_from_json(kSmall);
   EXPECT_EQ(trace.step_ns, 7 + 5 + 3 + 2 + 11 + 13 + 17);
   EXPECT_EQ(trace.peaks.requested_bytes, 100 + 40 + 30 + 1 + 10);  // in dh
-  EXPECT_EQ(simulate(trace, {}).recompute_ns, 0);
+  EXPECT_EQ(simulate_drops(trace, {}).recompute_ns, 0);
   EXPECT_THAT(Problem(trace).candidates(), ::testing::ElementsAre(1, 2, 4));
 }
 
 TEST(Instance, WhatOnlyTheBackwardNeedsMovesThereForFree) {
   const Trace trace = instance_from_json(kSmall);
-  const SimulationResult result = simulate(trace, {{4, Action::drop, true}});
+  const SimulationResult result = simulate_drops(trace, {{4, Action::drop, true}});
   EXPECT_EQ(result.recompute_ns, 0);
   EXPECT_EQ(result.replayed_ops, 1);
 }
@@ -69,7 +69,7 @@ TEST(Instance, WhatOnlyTheBackwardNeedsMovesThereForFree) {
 TEST(Instance, ADroppedSaveTakesItsDroppedAncestorsAlong) {
   const Trace trace = instance_from_json(kSmall);
   const SimulationResult result =
-      simulate(trace, {{1, Action::drop, true}, {2, Action::drop, true}});
+      simulate_drops(trace, {{1, Action::drop, true}, {2, Action::drop, true}});
   EXPECT_EQ(result.recompute_ns, 7 + 5);
   EXPECT_EQ(result.peak_requested_bytes, 1 + 10 + 100 + 40 + 20);  // in dg, 1 waits for df
 }
@@ -77,7 +77,7 @@ TEST(Instance, ADroppedSaveTakesItsDroppedAncestorsAlong) {
 TEST(Instance, WithoutTheKeepBitAValueIsRecomputedBySlot) {
   const Trace trace = instance_from_json(kSmall);
   const SimulationResult result =
-      simulate(trace, {{1, Action::drop, false}, {2, Action::drop, true}});
+      simulate_drops(trace, {{1, Action::drop, false}, {2, Action::drop, true}});
   EXPECT_EQ(result.recompute_ns, 7 + 5 + 7);
   EXPECT_EQ(result.peak_requested_bytes, 1 + 10 + 100 + 40);  // in g again, before dg
 }
@@ -129,7 +129,7 @@ TEST(Instance, SharedOnesHaveThePlainStepOfTheirOptima) {
   }
 }
 
-void expect_agreement(const Trace& trace, uint64_t seed, int sets) {
+void expect_checker_agrees(const Trace& trace, uint64_t seed, int sets) {
   const Simulator simulator(trace);
   std::mt19937_64 random(seed);
   for (int i = 0; i < sets; ++i) {
@@ -139,7 +139,7 @@ void expect_agreement(const Trace& trace, uint64_t seed, int sets) {
       if (random() % 8 < odds) table.action[static_cast<size_t>(s)] = Action::drop;
       table.keep[static_cast<size_t>(s)] = random() % 3 != 0;
     }
-    const SimulationResult result = simulate(trace, table.to_decisions());
+    const SimulationResult result = simulate_drops(trace, table.to_decisions());
     const SimulationResult recorded =
         simulator.simulate(table, {.record_memory_events = true, .record_live_set = true});
     ASSERT_EQ(recorded.peak_requested_bytes, result.peak_requested_bytes);
@@ -161,7 +161,7 @@ TEST(Instance, SimulatorAgreesWithCheckerOnRandomOnes) {
   for (uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int ops = 3 + static_cast<int>(seed % 12);
-    expect_agreement(instance_from_json(testing::random_instance(seed, ops)), seed, 20);
+    expect_checker_agrees(instance_from_json(testing::random_instance(seed, ops)), seed, 20);
   }
 }
 
@@ -169,8 +169,8 @@ TEST(Instance, SimulatorAgreesWithCheckerOnSharedOnes) {
   if (testing::shared_instances().empty()) return;
   for (const char* name : {"gpt12", "llama12", "resnet50", "unet", "vit_b"}) {
     SCOPED_TRACE(name);
-    expect_agreement(read_instance(testing::shared_instances() / (std::string(name) + ".json")), 1,
-                     3);
+    expect_checker_agrees(
+        read_instance(testing::shared_instances() / (std::string(name) + ".json")), 1, 3);
   }
 }
 

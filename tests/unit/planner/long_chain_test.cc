@@ -2,7 +2,6 @@
 // whole step. What is wanted ends, is right, and keeps its time limit. CPU seconds, generously.
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <string>
 
 #include "plan_of.h"
@@ -14,6 +13,7 @@
 #include "planner/relaxation.h"
 #include "planner/simulator.h"
 #include "planner/strategy.h"
+#include "support/cpu_seconds.h"
 #include "support/synthetic_trace.h"
 
 namespace lowtide::planner {
@@ -23,8 +23,6 @@ namespace {
 #define LOWTIDE_TIME_FACTOR 1
 #endif
 constexpr double kFactor = LOWTIDE_TIME_FACTOR;
-
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // The compiled program of a chain: y[i] = f(y[i - 1]), all saved, read again in reverse.
 Trace joint_chain(int length) {
@@ -83,9 +81,9 @@ TEST_P(LongChain, TheSearchKeepsItsTimeLimit) {
   const Simulator simulator(trace);
   for (const char* text : {"lowtide:seconds=2", "lowtide:seconds=2+peak=1000000"}) {
     Archive archive;
-    const double start = cpu_seconds();
+    const double start = testing::cpu_seconds();
     explore(text, simulator, archive);
-    EXPECT_LE(cpu_seconds() - start, 2.2 * kFactor) << text;
+    EXPECT_LE(testing::cpu_seconds() - start, 2.2 * kFactor) << text;
     EXPECT_FALSE(archive.entries().empty());
   }
 }
@@ -95,9 +93,9 @@ TEST_P(LongChain, AWholeFrontierKeepsItsTimeLimit) {
   const Trace trace = chain(20'000);
   PlannerOptions options;
   options.strategies = {"keep_all", "lowtide:seconds=2"};
-  const double start = cpu_seconds();
+  const double start = testing::cpu_seconds();
   const Frontier frontier = build_frontier(trace, options);
-  EXPECT_LE(cpu_seconds() - start, 2.2 * kFactor);
+  EXPECT_LE(testing::cpu_seconds() - start, 2.2 * kFactor);
   EXPECT_GE(frontier.points().size(), kFactor > 1 ? 2U : 16U);
 }
 
@@ -105,9 +103,9 @@ TEST_P(LongChain, AWholeFrontierKeepsItsTimeLimit) {
 TEST_P(LongChain, BoundsAreFoundInTime) {
   const Trace trace = chain(GetParam() ? 100'000 : 20'000);
   for (const Space space : {Space::single, Space::general}) {
-    const double start = cpu_seconds();
+    const double start = testing::cpu_seconds();
     const Relaxation relaxation = relax(trace, space);
-    EXPECT_LE(cpu_seconds() - start, 12 * kFactor) << to_string(space);
+    EXPECT_LE(testing::cpu_seconds() - start, 12 * kFactor) << to_string(space);
     EXPECT_FALSE(relaxation.base_bytes.empty());
   }
 }

@@ -20,13 +20,13 @@
 namespace lowtide::planner {
 namespace {
 
-int64_t peak(const FrontierPoint& point) { return point.predicted.peak_reserved_bytes; }
+int64_t reserved_peak(const FrontierPoint& point) { return point.predicted.peak_reserved_bytes; }
 
 void expect_monotone(const Frontier& frontier) {
   const auto& points = frontier.points();
   ASSERT_FALSE(points.empty());
   for (size_t i = 1; i < points.size(); ++i) {
-    ASSERT_LT(peak(points[i]), peak(points[i - 1]));
+    ASSERT_LT(reserved_peak(points[i]), reserved_peak(points[i - 1]));
     ASSERT_GT(points[i].predicted.step_ns, points[i - 1].predicted.step_ns);
   }
 }
@@ -86,11 +86,11 @@ TEST(Frontier, AgainstBruteForceOnSmallPrograms) {
     const Frontier frontier = build_frontier(trace);
     expect_monotone(frontier);
     if (HasFatalFailure()) return;
-    EXPECT_LE(peak(frontier.points().front()), trace.peaks.rounded_bytes);
+    EXPECT_LE(reserved_peak(frontier.points().front()), trace.peaks.rounded_bytes);
     EXPECT_GE(frontier.smallest_peak_bytes(), best.begin()->first) << "below the possible";
     reached_floor += frontier.smallest_peak_bytes() == best.begin()->first;
     for (const FrontierPoint& point : frontier.points()) {
-      const int64_t least = least_time(best, peak(point));
+      const int64_t least = least_time(best, reserved_peak(point));
       ASSERT_GE(point.predicted.recompute_ns, least) << "cheaper than the possible, seed " << seed;
       ++points;
       optimal += point.predicted.recompute_ns == least;
@@ -118,9 +118,9 @@ TEST(Frontier, ThousandBudgetsAreMonotoneAndNeverExceeded) {
   for (const int64_t budget : budgets) {
     const FrontierPoint* point = frontier.select(budget);
     ASSERT_NE(point, nullptr);
-    ASSERT_LE(peak(*point), budget);
+    ASSERT_LE(reserved_peak(*point), budget);
     if (previous != nullptr) {
-      ASSERT_GE(peak(*point), peak(*previous));
+      ASSERT_GE(reserved_peak(*point), reserved_peak(*previous));
       ASSERT_LE(point->predicted.step_ns, previous->predicted.step_ns);
     }
     previous = point;
@@ -176,7 +176,7 @@ TEST(Frontier, IsFilteredByTheReservedPeak) {
   expect_monotone(frontier);
   EXPECT_GT(calls, static_cast<int>(frontier.points().size()));
   for (const FrontierPoint& point : frontier.points()) {
-    EXPECT_GT(peak(point), point.predicted.peak_requested_bytes);
+    EXPECT_GT(reserved_peak(point), point.predicted.peak_requested_bytes);
   }
 }
 
@@ -232,7 +232,7 @@ TEST(MakePlan, AccountAddsUpToThePeak) {
   options.bound_work = 0;
   const Frontier frontier = build_frontier(trace, options);
   for (const FrontierPoint& point : frontier.points()) {
-    const Plan plan = make_plan(trace, frontier, peak(point) + 1050, options);
+    const Plan plan = make_plan(trace, frontier, reserved_peak(point) + 1050, options);
     ASSERT_EQ(plan.decisions, point.decisions);
     const BudgetAccount& a = plan.account;
     EXPECT_EQ(a.resident_bytes + a.activation_bytes, plan.predicted.peak_requested_bytes);

@@ -160,7 +160,7 @@ TEST(SessionLife, AStorageSavedBetweenItsWritersIsDropped) {
   const Program program = []() -> StepFunction {
     torch::manual_seed(3);
     nn::LSTMCell cell(64, 64);
-    const at::Tensor x = torch::randn({24, 64, 64});
+    const at::Tensor x = torch::randn({10, 64, 64});
     return [=](int) mutable {
       cell->zero_grad();
       at::Tensor h = torch::zeros({64, 64}), c = h, sum = torch::zeros({});

@@ -52,6 +52,14 @@ TEST(SmallPrograms, EveryDropSetCostsExactlyWhatItsSimulationSays) {
   EXPECT_GT(tally.replayed_ops, tally.sets);
 }
 
+// Found by 10,000 programs: the fused attention has no second derivative, and this one writes
+// nothing.
+TEST(Repair, TakesOutMoreThanWritesWhereItMust) {
+  const RandomProgram program =
+      from_text("474: attention 100 145 99; gradient_of_gradient 184 4 196; attention 215 2 58");
+  EXPECT_EQ(refusal_of(repair(program)), "");
+}
+
 TEST(ProgramText, IsReadBack) {
   const RandomProgram program = generate(12);
   EXPECT_EQ(to_text(from_text(to_text(program))), to_text(program));

@@ -1,0 +1,9 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lowtide {
+
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+
+}  // namespace lowtide

@@ -31,19 +31,12 @@
 #include <memory>
 
 #include "hooks/backend.h"
+#include "hooks/counter.h"
 #include "hooks/ledger.h"
+#include "hooks/pressure_handler.h"
 #include "hooks/size_classes.h"
 
 namespace lowtide::hooks {
-
-struct Counter {  // bytes (or calls)
-  int64_t current = 0;
-  int64_t peak = 0;
-  void add(int64_t amount) noexcept {
-    current += amount;
-    if (current > peak) peak = current;
-  }
-};
 
 struct CoreStats {
   Counter requested;             // sum of live requests
@@ -62,14 +55,6 @@ struct CoreStats {
   int64_t limit_hits = 0;      // times the ladder was entered because of limit()
   int64_t pressure_bytes = 0;  // bytes the pressure handler said it freed
   int64_t failures = 0;        // allocations that returned null
-};
-
-// Frees live memory on demand. `need_bytes`: by how much reserved + request exceeds the limit after
-// cached segments are gone. Returns the bytes it freed, 0 = nothing left to free. noexcept.
-class PressureHandler {
- public:
-  virtual ~PressureHandler() = default;
-  virtual int64_t free_memory(int64_t need_bytes, int64_t request_bytes) noexcept = 0;
 };
 
 class CachingCore {

@@ -17,6 +17,10 @@ else()
 endif()
 if(LOWTIDE_SITE_PACKAGES)
   list(APPEND _lowtide_cuda_roots "${LOWTIDE_SITE_PACKAGES}/nvidia/cu13/include")
+else()
+  # A build without torch, whose wheels may be at hand all the same.
+  file(GLOB _lowtide_wheels "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include")
+  list(APPEND _lowtide_cuda_roots ${_lowtide_wheels})
 endif()
 
 set(LOWTIDE_CUDA_INCLUDE_DIRS)

@@ -1,0 +1,61 @@
+#include "hooks/device_account.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "core/bytes.h"
+
+namespace lowtide::hooks {
+
+std::vector<Holder> holders_of(const DevicePool& pool, size_t most) {
+  std::map<std::pair<int32_t, size_t>, Holder> found;
+  pool.for_each([&](const DeviceBlock* block) {
+    if (block->state != DeviceBlock::State::live) return;
+    Holder& holder = found[{block->op, block->bytes}];
+    holder.op = block->op;
+    holder.block_bytes = static_cast<int64_t>(block->bytes);
+    ++holder.blocks;
+  });
+  std::vector<Holder> holders;
+  for (const auto& [key, holder] : found) holders.push_back(holder);
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const Holder& a, const Holder& b) { return a.bytes() > b.bytes(); });
+  if (holders.size() > most) holders.resize(most);
+  return holders;
+}
+
+std::string describe(const Shortage& shortage) {
+  const auto asked =
+      static_cast<int64_t>(std::min<size_t>(shortage.bytes, std::numeric_limits<int64_t>::max()));
+  std::string text = "cannot allocate " + format_bytes(asked) + " on the GPU";
+  if (shortage.forked) {
+    return text +
+           ": this process was forked from one that uses it. Fix: start workers with the "
+           "multiprocessing method \"spawn\"";
+  }
+  const DeviceStats& stats = shortage.stats;
+  const bool limited = shortage.limit != DevicePool::kNoLimit;
+  if (limited) text += " within the limit of " + format_bytes(shortage.limit);
+  text += ". Reserved " + format_bytes(stats.reserved.current) + ": live " +
+          format_bytes(stats.rounded.current) + " in " + std::to_string(stats.blocks.current) +
+          " blocks, free between them " + format_bytes(stats.inactive_split_bytes.current) +
+          ", cached " + format_bytes(stats.cached) + ", waiting for other streams " +
+          format_bytes(stats.waiting) + ".";
+  if (shortage.device.total != 0) {
+    text += " The device has " + format_bytes(static_cast<int64_t>(shortage.device.free)) +
+            " free of " + format_bytes(static_cast<int64_t>(shortage.device.total)) + ".";
+  }
+  const char* separator = " Largest holders: ";
+  for (const Holder& holder : shortage.holders) {
+    text += std::exchange(separator, ", ") + std::to_string(holder.blocks) + " x " +
+            format_bytes(holder.block_bytes);
+    if (holder.op >= 0) text += " (op " + std::to_string(holder.op) + ")";
+  }
+  if (!shortage.holders.empty()) text += ".";
+  return text + (limited ? " Fix: a larger limit, or a smaller batch"
+                         : " Fix: a smaller batch, or free what other processes hold");
+}
+
+}  // namespace lowtide::hooks

@@ -306,11 +306,15 @@ CheckResult check_plan(const Trace& trace, const Plan& plan) {
                 "predicted recompute " + number(predicted.recompute_ns) + " ns, checked " +
                     number(result.recompute_ns) + " ns");
   }
-  const int64_t step_ns = trace.step_ns + result.recompute_ns + predicted.memory_ns;
-  if (predicted.memory_ns < 0 || predicted.step_ns != step_ns) {
+  const int64_t step_ns =
+      trace.step_ns + trace.watch_ns + result.recompute_ns + predicted.memory_ns;
+  if (predicted.memory_ns < 0 || predicted.watch_ns != trace.watch_ns ||
+      predicted.step_ns != step_ns) {
     return fail(result, Verdict::wrong_time,
                 "predicted step " + number(predicted.step_ns) + " ns, of which memory " +
-                    number(predicted.memory_ns) + " ns, checked " + number(step_ns) + " ns");
+                    number(predicted.memory_ns) + " ns and watching " + number(predicted.watch_ns) +
+                    " ns, checked " + number(step_ns) + " ns and " + number(trace.watch_ns) +
+                    " ns");
   }
   const int64_t need =
       predicted.peak_reserved_bytes + trace.outside_bytes + plan.account.reserve_bytes;

@@ -43,6 +43,7 @@ void add_points(const Simulator& simulator, const Archive::Entry& entry,
   predicted.peak_requested_bytes = result.peak_requested_bytes;
   predicted.peak_rounded_bytes = result.peak_rounded_bytes;
   predicted.recompute_ns = result.recompute_ns;
+  predicted.watch_ns = trace.watch_ns;
   predicted.replayed_ops = result.replayed_ops;
   predicted.peak_event = result.peak_event;
   result.live_at_peak.resize(std::min(result.live_at_peak.size(), kMaxLiveSet));
@@ -55,7 +56,8 @@ void add_points(const Simulator& simulator, const Archive::Entry& entry,
                       " bytes for " + std::to_string(result.peak_rounded_bytes) + " live ones");
     predicted.peak_reserved_bytes = way.peak_bytes;
     predicted.memory_ns = way.exchanges * trace.exchange_ns;
-    predicted.step_ns = trace.step_ns + predicted.recompute_ns + predicted.memory_ns;
+    predicted.step_ns =
+        trace.step_ns + predicted.watch_ns + predicted.recompute_ns + predicted.memory_ns;
     points.push_back(point);
   }
 }

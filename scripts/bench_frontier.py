@@ -27,6 +27,7 @@ import demolib
 from benchlib import Bench, format_bytes, ratio_interval
 
 STEPS = 16  # of every run that is compared bit for bit
+UNWATCHED = 15  # plain steps of the run that makes the trace, in turn with watched ones
 ENFORCED = 5  # enforced steps that a peak must be the maximum of
 TRACE_ROOM = 1.25  # of the plain peak: a budget under which nothing needs to be dropped
 
@@ -52,7 +53,7 @@ class Point:
     """One budget: its run, and its step times beside plain ones."""
 
     def __init__(self, budget, run, traced_ns):
-        """`traced_ns`: a step that drops nothing, of the run that made the trace."""
+        """`traced_ns`: a step of the run that made the trace which Lowtide did not watch."""
         self.budget, self.run, self.traced_ns = budget, run, traced_ns
         self.peak = run.peak("peak_reserved_bytes", "enforce")
         self.requested = run.peak("peak_requested_bytes", "enforce")
@@ -70,13 +71,14 @@ class Point:
 
     @property
     def predicted_extra_ns(self):
-        """Recomputation, and exchanges of memory."""
-        return self.plan.get("predicted_recompute_ns", 0) + self.plan.get("predicted_memory_ns", 0)
+        """Recomputation, exchanges of memory, and watching."""
+        parts = ("recompute", "memory", "watch")
+        return sum(self.plan.get(f"predicted_{part}_ns", 0) for part in parts)
 
     @property
     def expected_extra_ns(self):
         """The prediction at the speed that the machine has now: other work on it may have slowed
-        it since the trace was made, or then, and steps that drop nothing tell by how much."""
+        it since the trace was made, or then, and plain steps tell by how much."""
         return self.predicted_extra_ns * statistics.median(self.plain_ns) / self.traced_ns
 
     @property
@@ -372,7 +374,7 @@ def print_tables(bench, points, ratios, aa):
     bench.table(
         [
             "budget",
-            "predicted extra ms (memory)",
+            "predicted extra ms (memory, watching)",
             "at the speed now",
             "measured extra ms",
             "enforced / plain",
@@ -384,7 +386,8 @@ def print_tables(bench, points, ratios, aa):
             [
                 format_bytes(point.budget),
                 f"{point.predicted_extra_ns / 1e6:.1f} "
-                f"({point.plan.get('predicted_memory_ns', 0) / 1e6:.1f})",
+                f"({point.plan.get('predicted_memory_ns', 0) / 1e6:.1f}, "
+                f"{point.plan.get('predicted_watch_ns', 0) / 1e6:.1f})",
                 f"{point.expected_extra_ns / 1e6:.1f}",
                 f"{point.extra_ns / 1e6:.1f}",
                 ratio,
@@ -412,13 +415,18 @@ def measure(bench, subject, count, pairs):
     with tempfile.TemporaryDirectory(prefix="lowtide-frontier-") as name:
         folder = pathlib.Path(name)
         keep_all = round(plain.peak() * TRACE_ROOM)
-        first = subject.train("--budget", keep_all, "--directory", folder, *common)
+        first = subject.train(
+            *("--budget", keep_all, "--directory", folder, "--steps", STEPS + 2 * UNWATCHED),
+            *("--warmup", UNWATCHED + 1, "--unwatched", UNWATCHED),
+        )
         bench.say(
             f"trace made under {format_bytes(keep_all)}: "
             f"{len(first.in_phase('probe'))} probe steps, files "
             + ", ".join(sorted(path.name for path in folder.iterdir()))
         )
-        traced_ns = statistics.median(step["cpu_ns"] for step in first.in_phase("enforce"))
+        unwatched = first.in_phase("warm-up")[1::2]
+        traced_ns = statistics.median(step["cpu_ns"] for step in unwatched)
+        bench.figure("watch_ns", first["plan"]["predicted_watch_ns"])
         smallest = smallest_budget(subject, folder)
         by_greedy = folder / "greedy"  # the same trace, without plans of the default strategy
         shutil.copytree(folder, by_greedy)

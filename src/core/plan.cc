@@ -54,6 +54,7 @@ void Plan::validate() const {
     fail("predicted.recompute_ns", "saves more than the whole step");
   }
   check_value(predicted.memory_ns, "predicted.memory_ns");
+  check_value(predicted.watch_ns, "predicted.watch_ns");
   check_value(predicted.replayed_ops, "predicted.replayed_ops");
   if (predicted.peak_event < kNone) fail("predicted.peak_event", "is negative");
   for (size_t i = 0; i < predicted.live_at_peak.size(); ++i) {

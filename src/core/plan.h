@@ -37,9 +37,10 @@ struct Predicted {
   int64_t peak_requested_bytes = 0;
   int64_t peak_rounded_bytes = 0;
   int64_t peak_reserved_bytes = 0;
-  int64_t step_ns = 0;  // plain + recompute + memory
+  int64_t step_ns = 0;  // plain + watch + recompute + memory
   int64_t recompute_ns = 0;
   int64_t memory_ns = 0;  // exchanges of memory: what holding no more than the peak costs
+  int64_t watch_ns = 0;   // as in the trace
   int64_t replayed_ops = 0;
   int32_t peak_event = kNone;           // index into Trace::events
   std::vector<StorageId> live_at_peak;  // largest 32, descending bytes

@@ -32,6 +32,7 @@ Json predicted_json(const Predicted& p) {
           {"step_ns", p.step_ns},
           {"recompute_ns", p.recompute_ns},
           {"memory_ns", p.memory_ns},
+          {"watch_ns", p.watch_ns},
           {"replayed_ops", p.replayed_ops},
           {"peak_event", p.peak_event == kNone ? Json(nullptr) : Json(p.peak_event)},
           {"live_at_peak", p.live_at_peak}};
@@ -73,6 +74,7 @@ Predicted read_predicted(const JsonNode& node) {
   p.step_ns = node.field("step_ns").integer();
   p.recompute_ns = node.field("recompute_ns").integer(INT64_MIN);
   p.memory_ns = node.field("memory_ns").integer();
+  if (node.has("watch_ns")) p.watch_ns = node.field("watch_ns").integer();
   p.replayed_ops = node.field("replayed_ops").integer();
   p.peak_event = node.field("peak_event").id_or_null();
   const JsonNode live = node.field("live_at_peak");

@@ -162,6 +162,9 @@ struct Trace {
   std::vector<TraceEvent> events;
   std::vector<TraceBlock> blocks;  // in order; empty: not marked
   int64_t step_ns = 0;             // plain step, same clock as the ops
+  // What watching a step adds to it, on top of the above; 0 = not measured, then it is part of
+  // step_ns.
+  int64_t watch_ns = 0;
   // What one exchange of memory costs the allocator under a budget (cached segments given back for
   // another), mean over those of the verify steps; 0 = not measured.
   int64_t exchange_ns = 0;

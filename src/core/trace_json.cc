@@ -227,6 +227,7 @@ Trace read_root(const JsonDocument& document) {
     trace.execution = root.field("execution").one_of<Execution>(kExecutions);
   }
   trace.step_ns = root.field("step_ns").integer();
+  if (root.has("watch_ns")) trace.watch_ns = root.field("watch_ns").integer();
   trace.exchange_ns = root.field("exchange_ns").integer();
   trace.outside_bytes = root.field("outside_bytes").integer();
   trace.peaks = read_peaks(root.field("peaks"));
@@ -257,6 +258,7 @@ std::string trace_to_json(const Trace& trace) {
   writer.member("settings", dump(settings_json(trace.settings)));
   writer.member("execution", dump(to_string(trace.execution)));
   writer.member("step_ns", std::to_string(trace.step_ns));
+  writer.member("watch_ns", std::to_string(trace.watch_ns));
   writer.member("exchange_ns", std::to_string(trace.exchange_ns));
   writer.member("outside_bytes", std::to_string(trace.outside_bytes));
   writer.member("peaks", dump(peaks_json(trace.peaks)));

@@ -66,6 +66,7 @@ class Validator {
       fail("trace", "has more than 2^31 entries in one list");
     }
     check_value(trace_.step_ns, "step_ns");
+    check_value(trace_.watch_ns, "watch_ns");
     check_value(trace_.exchange_ns, "exchange_ns");
     if (trace_.exchange_ns > kMostExchangeNs) fail("exchange_ns", "is above a second");
     check_value(trace_.outside_bytes, "outside_bytes");

@@ -120,4 +120,22 @@ std::string SessionImpl::stats_json() const {
   return line.dump();
 }
 
+void SessionImpl::say(const std::string& line) const {
+  if (options_.verbose) {
+    std::fprintf(stderr, "lowtide: %s\n", line.c_str());
+  }
+}
+
+std::string SessionImpl::account_text() {
+  std::string text =
+      "Lowtide budget " +
+      (budget_ == hooks::CachingCore::kNoLimit ? std::string("none") : format_bytes(budget_)) +
+      ", phase " + to_string(phase_);
+  if (!variants_.empty() && current().plan().has_value()) {
+    text += ", plan predicted " + format_bytes(current().plan()->predicted.peak_reserved_bytes);
+  }
+  return text + ", evicted in this step " + format_bytes(runtime_->counters.evicted_bytes) +
+         "; nothing is left to evict. Fix: a larger budget or a smaller batch";
+}
+
 }  // namespace lowtide::runtime

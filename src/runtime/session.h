@@ -38,6 +38,11 @@ struct SessionOptions {
   // Of the planner, by name; empty: its default. Plans by another than the default are not stored.
   std::string strategy = {};
   int warmup_steps = 2;
+  // Beside these, in turn with them, steps that Lowtide does not watch: they tell what the plain
+  // step takes and what watching it adds, so that plans predict both. Nothing can be evicted in
+  // them: an allocation over the budget fails, and they end. For probes with room, all steps being
+  // alike.
+  int unwatched_steps = 0;
   int probe_steps = 3;
   int canary_every = 1000;  // steps between canaries; 0 = off
   int stats_every = 0;      // steps between JSON lines on stderr; 0 = off

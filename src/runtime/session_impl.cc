@@ -35,15 +35,22 @@ bool disabled_by_environment() {
 }  // namespace
 
 SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front_end)
-    : options_(std::move(options)), store_(options_.directory, options_.name) {
+    : options_(std::move(options)),
+      store_(options_.directory, options_.name),
+      warmup_(options_.warmup_steps, options_.unwatched_steps) {
   if (disabled_by_environment()) {
     disabled_ = true;
     phase_ = SessionPhase::disabled;
     stats_.phase = phase_;
     return;
   }
-  if (options_.warmup_steps < 0 || options_.probe_steps < 1 || options_.canary_every < 0) {
-    throw InvalidInput("warmup_steps and canary_every must be >= 0 and probe_steps >= 1");
+  if (options_.warmup_steps < 0 || options_.unwatched_steps < 0 || options_.probe_steps < 1 ||
+      options_.canary_every < 0) {
+    throw InvalidInput(
+        "warmup_steps, unwatched_steps and canary_every must be >= 0 and probe_steps >= 1");
+  }
+  if (options_.unwatched_steps > 0 && options_.warmup_steps < 2) {
+    throw InvalidInput("unwatched_steps are compared with warm-up steps. Fix: warmup_steps >= 2");
   }
   if (!options_.strategy.empty()) {
     (void)planner::find_strategy(options_.strategy);  // throws where there is none
@@ -226,8 +233,10 @@ bool SessionImpl::begin_step(bool whole) {
   core_->reset_peaks();
   core_at_begin_ = core_->stats();
   exceptions_at_begin_ = std::uncaught_exceptions();
-  runtime_->begin_step();
-  front_end_->enter_thread();
+  if (watched_step_) {
+    runtime_->begin_step();
+    front_end_->enter_thread();
+  }
   step_start_ns_ = profiler::now_ns(runtime_->clock);
   return true;
 }
@@ -260,7 +269,13 @@ void SessionImpl::choose_mode(bool whole) {
   runtime_->replay_times = runtime_->verify ? &replay_times_ : nullptr;
   runtime_->plan = {};
   runtime_->canary = 0;
-  if (phase_ == SessionPhase::warmup && warmup_done_ >= options_.warmup_steps && !planless_) {
+  watched_step_ = true;
+  if (phase_ == SessionPhase::warmup && whole && warmup_.next_is_unwatched()) {
+    watched_step_ = false;
+    runtime_->counters = {};
+    return;
+  }
+  if (phase_ == SessionPhase::warmup && warmup_.done() && !planless_) {
     phase_ = SessionPhase::probe;
     stats_.phase = phase_;
   }
@@ -303,8 +318,10 @@ void SessionImpl::start_log() {
 void SessionImpl::end_step() noexcept {
   try {
     const int64_t step_ns = profiler::now_ns(runtime_->clock) - step_start_ns_;
-    front_end_->leave_thread();
-    runtime_->end_step();
+    if (watched_step_) {
+      front_end_->leave_thread();
+      runtime_->end_step();
+    }
     const bool failed = std::uncaught_exceptions() > exceptions_at_begin_;
     strict_error_ = runtime_->plan.strict_error;
     account_step(step_ns);
@@ -313,6 +330,7 @@ void SessionImpl::end_step() noexcept {
     if (open_log_ != nullptr) {
       finish_log(failed, step_ns - exchange_ns);
     }
+    if (failed && !watched_step_) warmup_.give_up_unwatched();
     if (!failed && (whole_step_ || phase_ == SessionPhase::warmup)) {
       handle_mismatches();
       if (scaling_wanted_ && limit_ != hooks::CachingCore::kNoLimit && !variants_.empty()) {
@@ -320,11 +338,10 @@ void SessionImpl::end_step() noexcept {
       }
       scaling_wanted_ = false;
       switch (phase_) {
-        case SessionPhase::warmup:
-          if (++warmup_done_ > 1) {
-            plain_step_ns_ = step_ns - runtime_->counters.recompute_ns - exchange_ns;
-          }
-          break;
+        case SessionPhase::warmup: {
+          const int64_t own_ns = step_ns - runtime_->counters.recompute_ns - exchange_ns;
+          watched_step_ ? warmup_.add_watched(own_ns) : warmup_.add_unwatched(own_ns);
+        } break;
         case SessionPhase::verify:
           replay_times_.add_exchanges(core.exchanges - core_at_begin_.exchanges, exchange_ns);
           after_verify();
@@ -436,9 +453,10 @@ void SessionImpl::build_variant() {
                       : static_cast<int64_t>(core->rounded_size(static_cast<size_t>(bytes)));
   });
   Trace trace = builder.build(settings());
-  // Watching costs time too: a warm-up step that was not logged knows the plain step better.
-  if (plain_step_ns_ > 0) {
-    trace.step_ns = std::min(trace.step_ns, plain_step_ns_);
+  // The log costs time too: warm-up steps know the plain step better.
+  if (const int64_t plain_ns = warmup_.plain_ns(); plain_ns > 0 && variants_.empty()) {
+    trace.step_ns = warmup_.plain_is_unwatched() ? plain_ns : std::min(trace.step_ns, plain_ns);
+    trace.watch_ns = warmup_.watch_ns();
   }
   const bool pressed = same.back()->had_evictions();
   const planner::Simulator simulator(trace);
@@ -671,23 +689,5 @@ std::optional<Plan> SessionImpl::plan() const {
 }
 
 const Trace* SessionImpl::trace() const { return variants_.empty() ? nullptr : &current().trace(); }
-
-void SessionImpl::say(const std::string& line) const {
-  if (options_.verbose) {
-    std::fprintf(stderr, "lowtide: %s\n", line.c_str());
-  }
-}
-
-std::string SessionImpl::account_text() {
-  std::string text =
-      "Lowtide budget " +
-      (budget_ == hooks::CachingCore::kNoLimit ? std::string("none") : format_bytes(budget_)) +
-      ", phase " + to_string(phase_);
-  if (!variants_.empty() && current().plan().has_value()) {
-    text += ", plan predicted " + format_bytes(current().plan()->predicted.peak_reserved_bytes);
-  }
-  return text + ", evicted in this step " + format_bytes(runtime_->counters.evicted_bytes) +
-         "; nothing is left to evict. Fix: a larger budget or a smaller batch";
-}
 
 }  // namespace lowtide::runtime

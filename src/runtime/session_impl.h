@@ -19,6 +19,7 @@
 #include "runtime/step_log.h"
 #include "runtime/store.h"
 #include "runtime/variant.h"
+#include "runtime/warmup.h"
 
 namespace lowtide::runtime {
 
@@ -88,7 +89,8 @@ class SessionImpl {
   std::unique_ptr<Evictor> evictor_;
 
   SessionPhase phase_ = SessionPhase::warmup;
-  int warmup_done_ = 0;
+  Warmup warmup_;  // times without recomputation and exchanges
+  int unwatched_done_ = 0;
   std::vector<std::unique_ptr<StepLog>> logs_;  // finished probe logs of one structure
   std::unique_ptr<StepLog> open_log_;
   int64_t probe_resident_requested_ = 0;
@@ -113,10 +115,10 @@ class SessionImpl {
   std::atomic<bool> step_running_{false};
   std::atomic<bool> said_concurrent_{false};
   bool whole_step_ = true;
+  bool watched_step_ = true;
   int exceptions_at_begin_ = 0;
   int64_t step_start_ns_ = 0;
   hooks::CoreStats core_at_begin_;
-  int64_t plain_step_ns_ = 0;  // of the last warm-up step, without recomputation and exchanges
   int verify_steps_ = 0;
   ReplayTimes replay_times_;  // of the verify steps of the current variant
   SessionStats stats_;

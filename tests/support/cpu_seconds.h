@@ -1,3 +1,4 @@
+// The clock of time limits in tests.
 #pragma once
 
 #include <ctime>

@@ -1,3 +1,4 @@
+// A unit that sizes in tests are counted in.
 #pragma once
 
 #include <cstdint>

@@ -103,6 +103,9 @@ void add_memory(CLI::App& app, Options& options, bool& no_lowtide, std::string& 
   app.add_option("--name", options.name, "name of the trace and plan files");
   app.add_option("--directory", options.directory, "folder of the trace and plan files");
   app.add_option("--warmup", options.warmup_steps, "warm-up steps")->check(CLI::Range(0, 1000));
+  app.add_option("--unwatched", options.unwatched_steps,
+                 "steps among them that are not watched: they tell what a plain one takes")
+      ->check(CLI::Range(0, 1000));
   app.add_option("--probe", options.probe_steps, "probe steps")->check(CLI::Range(1, 1000));
   app.add_option("--canary", options.canary_every, "steps between canaries, 0 = off")
       ->check(CLI::Range(0, 1 << 30));

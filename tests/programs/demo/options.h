@@ -56,6 +56,7 @@ struct Options {
   std::string name;  // of the trace and plan files; the program's unless given
   std::string directory = "lowtide";
   int warmup_steps = 2;
+  int unwatched_steps = 0;
   int probe_steps = 3;
   int canary_every = 1000;
   bool verbose = false;

@@ -39,6 +39,7 @@ nlohmann::json to_json(const Plan& plan) {
           {"predicted_step_ns", plan.predicted.step_ns},
           {"predicted_recompute_ns", plan.predicted.recompute_ns},
           {"predicted_memory_ns", plan.predicted.memory_ns},
+          {"predicted_watch_ns", plan.predicted.watch_ns},
           {"predicted_replayed_ops", plan.predicted.replayed_ops},
           {"measured_peak_reserved_bytes", plan.measured.peak_reserved_bytes},
           {"compared", plan.measured.compared},

@@ -67,6 +67,7 @@ SessionOptions session_options(const Options& options) {
   session.directory = options.directory;
   session.plan_file = options.plan;
   session.warmup_steps = options.warmup_steps;
+  session.unwatched_steps = options.unwatched_steps;
   session.probe_steps = options.probe_steps;
   session.canary_every = options.canary_every;
   session.verbose = options.verbose;

@@ -204,7 +204,7 @@ TEST(BadFileTest, OneWrongByteGivesAFileErrorOrAValidValue) {
     }
   }
   EXPECT_GT(refused, 1000);  // both outcomes happen, so the test tries something
-  EXPECT_GT(accepted, 100);
+  EXPECT_GT(accepted, 50);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ class TraceBuilder {
     s.probe_steps = static_cast<int32_t>(pick(random_, 0, 3));
     s.deterministic = chance(50);
     trace_.step_ns = pick(random_, 0, 1'000'000'000);
+    trace_.watch_ns = pick(random_, 0, 1'000'000);
     trace_.exchange_ns = pick(random_, 0, 1'000'000);
     trace_.outside_bytes = pick(random_, 0, 1 << 20);
     trace_.peaks = {pick(random_, 0, 1 << 30), pick(random_, 0, 1 << 30), pick(random_, 0, 1 << 30),
@@ -163,8 +164,9 @@ Plan random_plan(uint64_t seed) {
     storage += static_cast<StorageId>(pick(random, 1, 9));
     plan.decisions.push_back({storage, Action::drop, pick(random, 0, 1) == 1});
   }
-  plan.predicted = {bytes(),  bytes(), bytes(), bytes(),
-                    bytes(),  bytes(), bytes(), static_cast<int32_t>(pick(random, -1, 1000)),
+  plan.predicted = {bytes(),  bytes(), bytes(),
+                    bytes(),  bytes(), bytes(),
+                    bytes(),  bytes(), static_cast<int32_t>(pick(random, -1, 1000)),
                     {3, 1, 2}};
   plan.measured = {pick(random, 0, 1) == 1, bytes(), bytes(), bytes(), bytes(), bytes(), bytes()};
   if (pick(random, 0, 1) == 1) {

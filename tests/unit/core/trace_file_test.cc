@@ -18,6 +18,7 @@ void expect_equal(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.settings.probe_steps, b.settings.probe_steps);
   EXPECT_EQ(a.settings.deterministic, b.settings.deterministic);
   EXPECT_EQ(a.step_ns, b.step_ns);
+  EXPECT_EQ(a.watch_ns, b.watch_ns);
   EXPECT_EQ(a.exchange_ns, b.exchange_ns);
   EXPECT_EQ(a.outside_bytes, b.outside_bytes);
   EXPECT_EQ(a.peaks.requested_bytes, b.peaks.requested_bytes);
@@ -91,6 +92,7 @@ void expect_equal(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.predicted.step_ns, b.predicted.step_ns);
   EXPECT_EQ(a.predicted.recompute_ns, b.predicted.recompute_ns);
   EXPECT_EQ(a.predicted.memory_ns, b.predicted.memory_ns);
+  EXPECT_EQ(a.predicted.watch_ns, b.predicted.watch_ns);
   EXPECT_EQ(a.predicted.replayed_ops, b.predicted.replayed_ops);
   EXPECT_EQ(a.predicted.peak_event, b.predicted.peak_event);
   EXPECT_EQ(a.predicted.live_at_peak, b.predicted.live_at_peak);
@@ -144,6 +146,16 @@ TEST(TraceFileTest, UnknownFieldsAreIgnored) {
   text.insert(text.find("\"settings\": {") + 13, "\"later\": [1, {\"x\": null}], ");
   text.insert(text.rfind('}'), ", \"later\": {}");
   expect_equal(trace_from_json(text), test::random_trace(3));
+}
+
+TEST(TraceFileTest, WithoutWatchTimeItIsNotMeasured) {
+  Trace trace = test::random_trace(3);
+  trace.watch_ns = 12345;
+  std::string text = trace_to_json(trace);
+  const size_t at = text.find("\"watch_ns\"");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 10, "\"unknown_\"");
+  EXPECT_EQ(trace_from_json(text).watch_ns, 0);
 }
 
 TEST(PlanFileTest, RandomPlansReadBackEqualFieldByField) {

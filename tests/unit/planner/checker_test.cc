@@ -90,6 +90,9 @@ TEST_F(Checker, WrongTime) {
   plan_.predicted.recompute_ns -= 1;
   plan_.predicted.step_ns += 1;
   expect(Verdict::wrong_time, "step");
+  plan_.predicted.step_ns -= 1;
+  plan_.predicted.watch_ns += 1;
+  expect(Verdict::wrong_time, "watching");
 }
 
 TEST_F(Checker, AKeepBitTurnedIsNoticed) {

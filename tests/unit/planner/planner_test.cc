@@ -193,6 +193,7 @@ TEST(Frontier, AReplayThatReservesLessThanIsLiveIsRefused) {
 TEST(Frontier, WaysToHoldThePlanAreItsPoints) {
   Trace trace = testing::chain_trace(30);
   trace.exchange_ns = 1000;
+  trace.watch_ns = 70;
   PlannerOptions options;
   options.reserved_replay = [&](const std::vector<SimulatedMemoryEvent>& events) {
     const int64_t top = rounded_peak(events);
@@ -203,11 +204,12 @@ TEST(Frontier, WaysToHoldThePlanAreItsPoints) {
   const FrontierPoint& first = frontier.points().front();
   EXPECT_TRUE(first.decisions.empty());
   EXPECT_EQ(first.predicted.memory_ns, 0);
-  EXPECT_EQ(first.predicted.step_ns, trace.step_ns);
+  EXPECT_EQ(first.predicted.step_ns, trace.step_ns + 70);
   EXPECT_EQ(frontier.points().back().predicted.memory_ns, 2000);
   for (const FrontierPoint& point : frontier.points()) {
     const Predicted& p = point.predicted;
-    EXPECT_EQ(p.step_ns, trace.step_ns + p.recompute_ns + p.memory_ns);
+    EXPECT_EQ(p.watch_ns, 70);
+    EXPECT_EQ(p.step_ns, trace.step_ns + 70 + p.recompute_ns + p.memory_ns);
     const Plan plan = make_plan(trace, frontier, p.peak_reserved_bytes, options);
     EXPECT_EQ(check_plan(trace, plan).verdict, Verdict::ok);
   }

@@ -183,6 +183,46 @@ TEST(SessionLife, AStorageSavedBetweenItsWritersIsDropped) {
   EXPECT_EQ(last.peak_requested_bytes, run.plan->predicted.peak_requested_bytes);
 }
 
+TEST(SessionLife, UnwatchedStepsTellWhatWatchingAdds) {
+  SessionOptions options = unstored("none");
+  options.warmup_steps = 4;
+  options.unwatched_steps = 3;
+  const SessionRun run = run_session(mlp(), 14, options);
+  EXPECT_EQ(run.observed, run_plain(mlp(), 14));
+  EXPECT_EQ(
+      std::count_if(run.steps.begin(), run.steps.end(),
+                    [](const StepReport& step) { return step.phase == SessionPhase::warmup; }),
+      7);
+  ASSERT_EQ(run.stats.phase, SessionPhase::enforce);
+  std::vector<int64_t> unwatched = {run.steps[1].step_ns, run.steps[3].step_ns,
+                                    run.steps[5].step_ns};
+  std::sort(unwatched.begin(), unwatched.end());
+  EXPECT_EQ(run.trace->step_ns, unwatched[1]);
+  const Predicted& predicted = run.plan->predicted;
+  EXPECT_EQ(predicted.watch_ns, run.trace->watch_ns);
+  EXPECT_EQ(predicted.step_ns, run.trace->step_ns + run.trace->watch_ns + predicted.recompute_ns +
+                                   predicted.memory_ns);
+}
+
+TEST(SessionLife, AnUnwatchedStepThatDoesNotFitFailsAndIsTheLast) {
+  SessionOptions options = unstored(tight(mlp()));
+  options.warmup_steps = 3;
+  options.unwatched_steps = 2;
+  Session session(options);
+  const StepFunction step = mlp()();
+  const auto run = [&](int i) {
+    const Step guard = session.step();
+    (void)step(i);
+  };
+  run(1);
+  EXPECT_THROW(run(2), c10::Error);
+  for (int i = 3; i <= 12; ++i) {
+    EXPECT_NO_THROW(run(i));
+  }
+  EXPECT_EQ(session.phase(), SessionPhase::enforce);
+  EXPECT_EQ(session.stats().steps_over_budget, 0);
+}
+
 TEST(SessionLife, ASecondRunFindsTheTraceAndEnforcesFromStepOne) {
   const ScratchDirectory directory;
   SessionOptions options;

@@ -51,8 +51,9 @@ DeviceBlock* DevicePool::take(const DeviceRequest& request) noexcept {
   const auto found = blocks.lower_bound(DeviceFit{request.stream, request.bytes});
   if (found == blocks.end() || (*found)->segment->stream != request.stream) return nullptr;
   DeviceBlock* const block = *found;
-  leave_list(block);
-  hand_out(block, request.bytes);
+  HoleChange change;
+  leave_list(block, change);
+  hand_out(block, request.bytes, change);
   return block;
 }
 
@@ -64,7 +65,7 @@ DeviceBlock* DevicePool::grow(const DeviceRequest& request, DeviceMiss& miss) no
     if (count_of(bytes) > limit_ - stats_.reserved.current) {
       miss = DeviceMiss::limit;
     } else if (DeviceBlock* const block = new_segment(request, bytes); block != nullptr) {
-      hand_out(block, request.bytes);
+      hand_out(block, request.bytes, {});
       return block;
     } else {
       miss = DeviceMiss::backend;
@@ -112,12 +113,13 @@ DeviceBlock* DevicePool::new_segment(const DeviceRequest& request, size_t bytes)
   return block.release();
 }
 
-void DevicePool::hand_out(DeviceBlock* block, size_t bytes) noexcept {
+void DevicePool::hand_out(DeviceBlock* block, size_t bytes, HoleChange change) noexcept {
   const bool small = block->segment->list->small;
   const size_t rest = block->bytes - bytes;
   // Without a limit the native allocator's rule; under one every byte is dear.
   const bool worth_it = small || limit_ != kNoLimit ? rest >= kRounding : rest > kSmallRequest;
-  if (worth_it) split(block, bytes);
+  if (worth_it) split(block, bytes, change);
+  settle(small, change);
   account(small, [&](PoolStats& stats) {
     stats.active.add(1);
     stats.active_bytes.add(count_of(block->bytes));
@@ -125,7 +127,7 @@ void DevicePool::hand_out(DeviceBlock* block, size_t bytes) noexcept {
 }
 
 // Where there is no host memory for the rest, the block keeps it.
-void DevicePool::split(DeviceBlock* block, size_t bytes) noexcept {
+void DevicePool::split(DeviceBlock* block, size_t bytes, HoleChange& change) noexcept {
   std::unique_ptr<DeviceBlock> rest =
       DeviceBlock::make(block->segment, block->base + bytes, block->bytes - bytes);
   if (rest == nullptr || !blocks_.insert(key_of(rest->base), rest.get())) return;
@@ -134,27 +136,30 @@ void DevicePool::split(DeviceBlock* block, size_t bytes) noexcept {
   if (rest->next != nullptr) rest->next->previous = rest.get();
   block->next = rest.get();
   block->bytes = bytes;
-  enter_list(rest.release());
+  enter_list(rest.release(), change);
 }
 
 void DevicePool::put(DeviceBlock* block) noexcept {
-  account(block->segment->list->small, [&](PoolStats& stats) {
+  const bool small = block->segment->list->small;
+  account(small, [&](PoolStats& stats) {
     stats.active.take(1);
     stats.active_bytes.take(count_of(block->bytes));
   });
   block->state = DeviceBlock::State::free;
+  HoleChange change;
   if (block->next != nullptr && block->next->state == DeviceBlock::State::free) {
     DeviceBlock* const next = block->next;
-    leave_list(next);
+    leave_list(next, change);
     absorb(block, next);
   }
   if (block->previous != nullptr && block->previous->state == DeviceBlock::State::free) {
     DeviceBlock* const previous = block->previous;
-    leave_list(previous);
+    leave_list(previous, change);
     absorb(previous, block);
     block = previous;
   }
-  enter_list(block);
+  enter_list(block, change);
+  settle(small, change);
 }
 
 // `neighbour` is the next one, and neither is in a list.
@@ -166,31 +171,32 @@ void DevicePool::absorb(DeviceBlock* block, DeviceBlock* neighbour) noexcept {
   delete neighbour;
 }
 
-void DevicePool::enter_list(DeviceBlock* block) noexcept {
-  const FreeList& list = *block->segment->list;
+void DevicePool::enter_list(DeviceBlock* block, HoleChange& change) noexcept {
   if (block->whole_segment()) {
     stats_.cached += count_of(block->bytes);
   } else {
-    account(list.small, [&](PoolStats& stats) {
-      stats.inactive_split.add(1);
-      stats.inactive_split_bytes.add(count_of(block->bytes));
-    });
+    change.blocks += 1;
+    change.bytes += count_of(block->bytes);
   }
   block->segment->list->blocks.insert(std::move(block->node));
 }
 
-void DevicePool::leave_list(DeviceBlock* block) noexcept {
-  const FreeList& list = *block->segment->list;
+void DevicePool::leave_list(DeviceBlock* block, HoleChange& change) noexcept {
   if (block->whole_segment()) {
     stats_.cached -= count_of(block->bytes);
   } else {
-    account(list.small, [&](PoolStats& stats) {
-      stats.inactive_split.take(1);
-      stats.inactive_split_bytes.take(count_of(block->bytes));
-    });
+    change.blocks -= 1;
+    change.bytes -= count_of(block->bytes);
   }
   FreeBlocks& blocks = block->segment->list->blocks;
   block->node = blocks.extract(blocks.find(block));
+}
+
+void DevicePool::settle(bool small, const HoleChange& change) noexcept {
+  account(small, [&](PoolStats& stats) {
+    stats.inactive_split.change(change.blocks);
+    stats.inactive_split_bytes.change(change.bytes);
+  });
 }
 
 DeviceBlock* DevicePool::find(const void* base) const noexcept {
@@ -221,7 +227,8 @@ void DevicePool::give_back_cached(int64_t bytes) noexcept {
 }
 
 void DevicePool::release(DeviceBlock* whole) noexcept {
-  leave_list(whole);
+  HoleChange none;  // a whole segment is no hole
+  leave_list(whole, none);
   const std::unique_ptr<DeviceBlock> block(whole);
   const std::unique_ptr<DeviceSegment> segment(whole->segment);
   blocks_.erase(key_of(whole->base));

@@ -118,14 +118,22 @@ class DevicePool {
     PrivatePool* pool;
   };
 
+  // By how much one call changes what is free inside segments. Counted once per call, as the native
+  // allocator does: a hole that shrinks is not one that goes and one that comes.
+  struct HoleChange {
+    int64_t blocks = 0;
+    int64_t bytes = 0;
+  };
+
   [[nodiscard]] PrivatePool* routed(DeviceStream stream) const noexcept;
   [[nodiscard]] DeviceBlock* new_segment(const DeviceRequest& request, size_t bytes) noexcept;
   // Cuts what the request does not need off the block and counts the block as active.
-  void hand_out(DeviceBlock* block, size_t bytes) noexcept;
-  void split(DeviceBlock* block, size_t bytes) noexcept;
+  void hand_out(DeviceBlock* block, size_t bytes, HoleChange change) noexcept;
+  void split(DeviceBlock* block, size_t bytes, HoleChange& change) noexcept;
   void absorb(DeviceBlock* block, DeviceBlock* neighbour) noexcept;
-  void enter_list(DeviceBlock* block) noexcept;
-  void leave_list(DeviceBlock* block) noexcept;
+  void enter_list(DeviceBlock* block, HoleChange& change) noexcept;
+  void leave_list(DeviceBlock* block, HoleChange& change) noexcept;
+  void settle(bool small, const HoleChange& change) noexcept;
   void release(DeviceBlock* whole) noexcept;
   void forget_empty_pools() noexcept;
 

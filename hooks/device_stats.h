@@ -26,6 +26,7 @@ struct Flow {
     current -= amount;
     freed += amount;
   }
+  void change(int64_t amount) noexcept { amount < 0 ? take(-amount) : add(amount); }
 };
 
 struct PoolStats {

@@ -53,7 +53,7 @@ std::string to_json(const DeviceStats& stats, int64_t limit, int64_t invalid_fre
   }
   json.add("oversize_allocations", Flow{});
   json.add("oversize_segments", Flow{});
-  json.add("max_split_size", INT64_MAX);  // none
+  json.add("max_split_size", int64_t{-1});  // none
   json.add("num_alloc_retries", stats.alloc_retries);
   json.add("num_ooms", stats.failures);
   json.add("num_oom_rejections", int64_t{0});

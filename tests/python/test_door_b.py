@@ -1,0 +1,138 @@
+"""Door B: real torch over the CUDA double, with Lowtide's C functions as its allocator."""
+
+import json
+import pathlib
+import re
+
+import cuda_double
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 1 << 20
+GIB = 1 << 30
+DOORS = HERE.parents[1] / "hooks" / "DOORS.md"
+
+
+@pytest.fixture(scope="module")
+def run():
+    """The cases of one mode of the program; each mode runs once."""
+    done = {}
+
+    def cases(mode):
+        if mode not in done:
+            finished = cuda_double.run(HERE / "door_b_program.py", mode, MEMORY=4 * GIB, DEVICES=2)
+            lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
+            done[mode] = {case["case"]: case for case in map(json.loads, lines)}
+            done[mode]["end"] = {"code": finished.returncode, "stderr": finished.stderr}
+        return done[mode]
+
+    return cases
+
+
+@pytest.fixture
+def case(run):
+    def take(name, mode="door"):
+        cases = run(mode)
+        assert name in cases, f"{name} did not run:\n{cases['end']['stderr'][-4000:]}"
+        assert "error" not in cases[name], cases[name]
+        return cases[name]
+
+    return take
+
+
+@pytest.mark.parametrize("mode", ["native", "door", "pool"])
+def test_the_program_ends_and_misuses_nothing(case, mode):
+    assert case("end", mode)["code"] == 0, case("end", mode)["stderr"][-4000:]
+    assert case("clean", mode) == {"case": "clean", "misuse": 0, "first_misuse": ""}
+
+
+def test_reserved_is_what_the_double_counts(case):
+    for step in case("train")["steps"]:
+        assert step["stats"]["reserved_bytes.all.current"] == step["bytes"]
+        assert step["stats"]["reserved_bytes.all.peak"] == step["largest_bytes"]
+        assert step["stats"]["num_device_alloc"] == step["mallocs"]
+        assert step["stats"]["num_device_free"] == step["frees"]
+
+
+def test_a_gpts_steps_repeat_and_leave_what_they_should(case):
+    steps = case("train")["steps"]
+    peaks = [step["stats"]["allocated_bytes.all.peak"] for step in steps]
+    assert peaks[2] == peaks[3] > peaks[0]
+    last = steps[3]["stats"]
+    # AdamW keeps two values per parameter.
+    assert last["requested_bytes.all.current"] >= 3 * case("train")["parameters"]
+    assert last["num_ooms"] == last["num_alloc_retries"] == last["lowtide.invalid_frees"] == 0
+
+
+def test_statistics_equal_the_native_allocators_to_the_byte(case):
+    ours, native = case("train")["steps"], case("train", "native")["steps"]
+    for mine, theirs in zip(ours, native, strict=True):
+        known = {
+            name: figure
+            for name, figure in mine["stats"].items()
+            if not name.startswith("lowtide.")
+        }
+        assert known == theirs["stats"]
+        assert (mine["bytes"], mine["mallocs"]) == (theirs["bytes"], theirs["mallocs"])
+
+
+def test_out_of_memory_is_torchs_error_with_our_account(case):
+    figures = case("out_of_memory")
+    assert figures["kind"] == "OutOfMemoryError"
+    assert "Lowtide: cannot allocate 20.0 MiB on the GPU" in figures["message"]
+    assert "Largest holders: 1 x 40.0 MiB" in figures["message"]
+    assert "Fix:" in figures["message"]
+    assert figures["ooms"] == 1
+    assert figures["after"] == 45 * MIB, "a failure is no end"
+
+
+def test_a_limit_holds_to_the_byte(case):
+    figures = case("limit")
+    assert figures["blocks"] == 8
+    assert figures["grown"] <= 30 * MIB
+    assert "within the limit of" in figures["message"]
+
+
+def test_a_fraction_is_a_limit(case):
+    figures = case("fraction")
+    assert figures["quarter"] == figures["total"] // 4
+    assert figures["all"] == (1 << 63) - 1
+
+
+def test_unknown_pointers_are_counted_and_never_reach_the_device(case):
+    assert case("unknown_pointers") == {"case": "unknown_pointers", "counted": 3, "frees": 0}
+    assert case("end")["stderr"].count("no live block of lowtide_malloc") == 1
+
+
+def test_record_stream_holds_the_block_by_one_event(case):
+    recorded, plain = case("record_stream")["recorded"], case("record_stream")["plain"]
+    assert recorded == {"events": 1, "during": False, "after": True}
+    assert plain["events"] == 0 and plain["during"]
+
+
+def test_a_graphs_memory_is_its_own_until_it_goes(case):
+    assert not case("graph")["shared"]
+    assert case("graph")["given_back"] > 0
+
+
+def test_each_device_has_its_own_core(case):
+    figures = case("devices")
+    assert figures["double"] == figures["reserved"] == 2 * MIB
+    assert figures["requested"] == 4000
+
+
+def test_behind_a_mempool_torchs_own_figures_stay(case):
+    figures = case("pool", "pool")
+    assert figures["requested"] == 20 * MIB, "one segment of torch's"
+    assert figures["native"] == 6 * MIB
+    assert figures["left"] == 0
+
+
+def test_what_torch_refuses_is_as_documented(case):
+    rows = re.findall(r"^\| `([^`]+)` \| (raises|nothing|served)", DOORS.read_text(), re.MULTILINE)
+    documented = dict(rows)
+    answers = {name: text for name, text in case("answers").items() if name != "case"}
+    assert sorted(answers) == sorted(name for name in answers if name in documented)
+    for name, text in answers.items():
+        raised = "does not yet support" in text
+        assert raised == (documented[name] == "raises"), f"{name}: {text}"

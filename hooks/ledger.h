@@ -16,7 +16,8 @@ struct MemoryEvent {
   void* address = nullptr;
   int64_t requested_bytes = 0;
   int64_t rounded_bytes = 0;
-  int32_t op = -1;  // current_op() of the thread
+  int32_t op = -1;         // current_op() of the thread
+  void* stream = nullptr;  // that the block belongs to; null on the CPU
 };
 
 class LedgerSink {

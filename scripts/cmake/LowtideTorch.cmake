@@ -5,6 +5,7 @@
 # Out: LOWTIDE_TORCH_DIR, LOWTIDE_TORCH_VERSION, LOWTIDE_SITE_PACKAGES and
 #      lowtide_libtorch       headers, torch_cpu, c10, NDEBUG
 #      lowtide_libtorch_cuda  also loads torch's CUDA half at start, where this torch has one
+#      lowtide_libc10_cuda    headers, c10_cuda, c10, NDEBUG; needs CUDA's headers besides
 
 
 if(NOT LOWTIDE_PYTHON)
@@ -49,6 +50,13 @@ if(NOT TARGET lowtide_libtorch)
   target_link_libraries(lowtide_libtorch INTERFACE
     ${LOWTIDE_TORCH_DIR}/lib/libtorch_cpu.so ${LOWTIDE_TORCH_DIR}/lib/libc10.so)
   target_link_options(lowtide_libtorch INTERFACE "LINKER:-rpath,${LOWTIDE_TORCH_DIR}/lib")
+
+  add_library(lowtide_libc10_cuda INTERFACE)
+  target_include_directories(lowtide_libc10_cuda SYSTEM INTERFACE ${LOWTIDE_TORCH_DIR}/include)
+  target_compile_options(lowtide_libc10_cuda INTERFACE -UNDEBUG -DNDEBUG)
+  target_link_libraries(lowtide_libc10_cuda INTERFACE
+    ${LOWTIDE_TORCH_DIR}/lib/libc10_cuda.so ${LOWTIDE_TORCH_DIR}/lib/libc10.so)
+  target_link_options(lowtide_libc10_cuda INTERFACE "LINKER:-rpath,${LOWTIDE_TORCH_DIR}/lib")
 
   add_library(lowtide_libtorch_cuda INTERFACE)
   if(EXISTS "${LOWTIDE_TORCH_DIR}/lib/libtorch_cuda.so")

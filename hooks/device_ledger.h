@@ -1,0 +1,67 @@
+// What one device's allocations add up to, and who holds them, when another allocator hands them
+// out: it reports each block's life here, and the ledger keeps the sums and the live blocks.
+//
+// Bytes are as requested. A block is *live* until the program frees it and *active* until its
+// memory may be handed out again, which is later while another stream still uses it.
+//
+// Blocks that were alive before the ledger began are added by `adopt()`: between `begin_adoption()`
+// and `end_adoption()` blocks may come and go on other threads, and what went is not adopted.
+//
+// Thread safety: all calls, from any thread. `allocated()`, `freed()` and `completed()` of one
+// ledger must not overlap (the allocator's own lock sees to it); the sink hears of a block from
+// inside them, without the ledger's lock, and must not call the allocator. Nothing is thrown; a
+// block that no memory was left to note is counted, not kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hooks/caching_core.h"
+#include "hooks/ledger.h"
+
+namespace lowtide::hooks {
+
+struct DeviceLedgerStats {
+  Counter live;    // bytes
+  Counter active;  // bytes
+  Counter blocks;  // live ones
+  int64_t alloc_calls = 0;
+  int64_t free_calls = 0;
+  int64_t unknown_frees = 0;  // of blocks that the ledger never heard of
+  int64_t lost_blocks = 0;    // not noted: no host memory
+};
+
+class DeviceLedger {
+ public:
+  DeviceLedger();
+  ~DeviceLedger();
+  DeviceLedger(const DeviceLedger&) = delete;
+  DeviceLedger& operator=(const DeviceLedger&) = delete;
+
+  void allocated(void* address, int64_t requested_bytes, void* stream) noexcept;
+  void freed(void* address, void* stream) noexcept;  // by the program
+  void completed(void* address) noexcept;  // may be handed out again; always after freed()
+
+  void begin_adoption() noexcept;  // forgets all blocks and counts
+  void adopt(void* address, int64_t requested_bytes, bool live) noexcept;
+  void end_adoption() noexcept;  // from here on peaks count
+
+  [[nodiscard]] DeviceLedgerStats stats() const noexcept;
+  void reset_peaks() noexcept;
+  void reset_calls() noexcept;
+  // "2 x 40.0 MiB (op 17), 1 x 12.0 MiB": active blocks grouped by op and size, the `count` groups
+  // of most bytes. Allocates; for errors and reports.
+  [[nodiscard]] std::string largest_holders(size_t count) const;
+
+  // Not owned; null = none. Returns when no other thread is inside the one that was replaced.
+  // MemoryEvent::rounded_bytes repeats the request: rounding is the allocator's.
+  void set_sink(LedgerSink* sink) noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lowtide::hooks

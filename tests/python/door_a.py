@@ -1,0 +1,76 @@
+"""By ctypes: door A (hooks/torch_cuda_door.h), and the recorder in tests/support."""
+
+import ctypes
+import json
+
+from cuda_double import BUILD
+
+PRESSURE = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+)
+NO_LIMIT = -1
+
+
+class Refused(Exception):
+    """A call of the door that returned its error."""
+
+
+class Door:
+    def __init__(self, folder=BUILD / "lib"):
+        self.library = ctypes.CDLL(str(folder / "liblowtide_cuda.so"))
+        self.library.lowtide_cuda_error.restype = ctypes.c_char_p
+        self.library.lowtide_cuda_stats_json.restype = ctypes.c_char_p
+        self._callbacks = {}  # as long as the library may call them
+
+    def _call(self, name, *arguments):
+        if getattr(self.library, name)(*arguments) != 0:
+            raise Refused(self.library.lowtide_cuda_error().decode())
+
+    def install(self):
+        self._call("lowtide_cuda_install")
+
+    def uninstall(self):
+        self._call("lowtide_cuda_uninstall")
+
+    def installed(self):
+        return bool(self.library.lowtide_cuda_installed())
+
+    def set_limit(self, count, device=0):
+        self._call("lowtide_cuda_set_limit", device, ctypes.c_int64(count))
+
+    def set_pressure(self, free_memory, device=0):
+        """`free_memory(need_bytes, request_bytes)` returns the bytes it freed; None: no more."""
+        callback = ctypes.cast(None, PRESSURE)
+        if free_memory:
+            callback = PRESSURE(lambda _device, need, request, _context: free_memory(need, request))
+        self._call("lowtide_cuda_set_pressure", device, callback, None)
+        self._callbacks[device] = callback
+
+    def stats(self, device=0):
+        text = self.library.lowtide_cuda_stats_json(device)
+        if text is None:
+            raise Refused(self.library.lowtide_cuda_error().decode())
+        return json.loads(text)
+
+
+class Recorder:
+    def __init__(self, folder=BUILD / "lib"):
+        self.path = folder / "libcuda_recorder.so"
+        self.library = ctypes.CDLL(str(self.path))
+        self.library.recorder_stop.restype = ctypes.c_uint64
+        self.library.recorder_pool_bytes.restype = ctypes.c_int64
+
+    def start(self, device=0):
+        self.library.recorder_start(device)
+
+    def stop(self, device=0, capacity=1 << 20):
+        """(bytes, stream) of each event; bytes are negative where the program freed."""
+        sizes = (ctypes.c_int64 * capacity)()
+        streams = (ctypes.c_void_p * capacity)()
+        count = self.library.recorder_stop(device, sizes, streams, ctypes.c_uint64(capacity))
+        if count > capacity:
+            raise OverflowError(f"{count} events, room for {capacity}")
+        return [(sizes[i], streams[i] or 0) for i in range(count)]
+
+    def pool_bytes(self):
+        return self.library.recorder_pool_bytes()

@@ -1,10 +1,9 @@
-/* Door A by C calls, as Python's ctypes makes them: what torch_cuda_allocator.h says holds here
- * too.
- *
- * Functions that return int return 0, or -1 with the reason in lowtide_cuda_error(). Texts belong
- * to the library and are the calling thread's until it calls the same function again. Sizes are
- * bytes. Nothing is thrown.
- */
+// Door A by C calls, as Python's ctypes makes them: what torch_cuda_allocator.h says holds here
+// too.
+//
+// Functions that return int return 0, or -1 with the reason in lowtide_cuda_error(). Texts belong
+// to the library and are the calling thread's until it calls the same function again. Sizes are
+// bytes. Nothing is thrown.
 #pragma once
 
 #include <stdint.h>
@@ -13,18 +12,18 @@
 extern "C" {
 #endif
 
-/* Frees live memory of the device: returns the bytes it freed, 0 = nothing left. Must not throw. */
+// Frees live memory of the device: returns the bytes it freed, 0 = nothing left. Must not throw.
 typedef int64_t (*LowtideCudaPressure)(int device, int64_t need_bytes, int64_t request_bytes,
                                        void* context);
 
 int lowtide_cuda_install(void);
 int lowtide_cuda_uninstall(void);
-int lowtide_cuda_installed(void); /* 1 or 0; has no error */
+int lowtide_cuda_installed(void);  // 1 or 0; has no error
 const char* lowtide_cuda_error(void);
 
-int lowtide_cuda_set_limit(int device, int64_t reserved_bytes); /* negative: none */
-/* NULL takes it out. The first one is set while no other thread allocates on CUDA; none is replaced
- * from inside itself. */
+int lowtide_cuda_set_limit(int device, int64_t reserved_bytes);  // negative: none
+// NULL takes it out. The first one is set while no other thread allocates on CUDA; none is replaced
+// from inside itself.
 int lowtide_cuda_set_pressure(int device, LowtideCudaPressure callback, void* context);
 
 /* One JSON object, NULL on error. live, active and blocks have current and peak; live_bytes end

@@ -23,6 +23,7 @@ def environment(**settings):
             raise FileNotFoundError(f"{path} is missing; build the targets cuda_double*")
     clean = {key: value for key, value in os.environ.items() if not key.startswith("LOWTIDE_")}
     clean.update({"OMP_NUM_THREADS": "1", "LD_PRELOAD": ":".join(map(str, paths))})
+    clean["LOWTIDE_BUILD"] = str(BUILD)  # for what the program loads besides
     clean.update({f"LOWTIDE_DOUBLE_{key}": str(value) for key, value in settings.items()})
     return clean
 

@@ -38,10 +38,14 @@ class CudaBackend final : public DeviceBackend {
   void* acquire(size_t bytes) noexcept override {
     const CudaScope scope(cuda_, device_);
     void* base = nullptr;
-    if (cuda_.malloc(&base, bytes) == cudaSuccess) return base;
+    const cudaError_t answer = cuda_.malloc(&base, bytes);
+    const bool usual = answer == cudaSuccess || answer == cudaErrorMemoryAllocation;
+    trouble_ = usual ? nullptr : cuda_.get_error_string(answer);
+    if (answer == cudaSuccess) return base;
     cuda_.get_last_error();  // otherwise somebody else's next check would find it
     return nullptr;
   }
+  [[nodiscard]] const char* trouble() const noexcept override { return trouble_; }
 
   void give_back(void* base, size_t /*bytes*/) noexcept override {
     const CudaScope scope(cuda_, device_);
@@ -128,6 +132,7 @@ class CudaBackend final : public DeviceBackend {
   const CudaRuntime& cuda_;
   const int device_;
   std::vector<cudaEvent_t> spare_;
+  const char* trouble_ = nullptr;
 };
 
 }  // namespace

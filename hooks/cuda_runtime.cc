@@ -28,7 +28,8 @@ bool fill(void* library, CudaRuntime& table) noexcept {
          look_up(library, "cudaDeviceSynchronize", table.device_synchronize) &&
          look_up(library, "cudaStreamIsCapturing", table.stream_is_capturing) &&
          look_up(library, "cudaThreadExchangeStreamCaptureMode", table.exchange_capture_mode) &&
-         look_up(library, "cudaGetLastError", table.get_last_error);
+         look_up(library, "cudaGetLastError", table.get_last_error) &&
+         look_up(library, "cudaGetErrorString", table.get_error_string);
 }
 
 // A program's runtime may be loaded without its names being everybody's: it is then asked for by

@@ -29,6 +29,7 @@ struct CudaRuntime {
   decltype(&::cudaStreamIsCapturing) stream_is_capturing = nullptr;
   decltype(&::cudaThreadExchangeStreamCaptureMode) exchange_capture_mode = nullptr;
   decltype(&::cudaGetLastError) get_last_error = nullptr;
+  decltype(&::cudaGetErrorString) get_error_string = nullptr;
 
   // Null where this machine has no CUDA runtime; `why_not`, if given, then says so and what to do.
   // The answer "none" is not kept: the program may load one later.

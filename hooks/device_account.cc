@@ -35,6 +35,11 @@ std::string describe(const Shortage& shortage) {
            ": this process was forked from one that uses it. Fix: start workers with the "
            "multiprocessing method \"spawn\"";
   }
+  if (shortage.trouble != nullptr) {
+    return text + ": the device says \"" + shortage.trouble +
+           "\". Fix: look for the first error of this program on the GPU, e.g. with "
+           "CUDA_LAUNCH_BLOCKING=1";
+  }
   const DeviceStats& stats = shortage.stats;
   const bool limited = shortage.limit != DevicePool::kNoLimit;
   if (limited) text += " within the limit of " + format_bytes(shortage.limit);

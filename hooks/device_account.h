@@ -30,6 +30,7 @@ struct Shortage {
   size_t bytes = 0;                      // asked for
   int64_t limit = DevicePool::kNoLimit;  // bytes
   bool forked = false;                   // in a child that cannot use the device
+  const char* trouble = nullptr;         // DeviceBackend::trouble()
   DeviceMemory device;                   // as the device sees it
   DeviceStats stats;
   std::vector<Holder> holders;

@@ -26,6 +26,9 @@ class DeviceBackend {
   // `bytes` is a multiple of 2 MiB, the result aligned to 512 bytes at least. Null when the device
   // has not that much left; that it failed is then no pending error of the thread.
   virtual void* acquire(size_t bytes) noexcept = 0;
+  // Why the last acquire() failed, where it was not for lack of memory: what the device says of
+  // itself, after which nothing works any more. Null otherwise.
+  [[nodiscard]] virtual const char* trouble() const noexcept { return nullptr; }
   // Returns when no work on the device uses the memory any more.
   virtual void give_back(void* base, size_t bytes) noexcept = 0;
 

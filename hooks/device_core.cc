@@ -56,7 +56,7 @@ struct DeviceCore::Impl final : ForkGuarded {
   // handler runs.
   [[nodiscard]] DeviceBlock* make_room(const DeviceRequest& request, DeviceMiss& miss) noexcept;
   [[nodiscard]] DeviceBlock* ask_for_room(std::unique_lock<std::mutex>& lock, size_t bytes,
-                                          const DeviceRequest& request, DeviceMiss& miss) noexcept;
+                                          DeviceStream stream, DeviceMiss miss) noexcept;
   [[nodiscard]] DeviceBlock* live(const void* block) const noexcept {
     DeviceBlock* const found = pool.find(block);
     return found != nullptr && found->state == DeviceBlock::State::live ? found : nullptr;
@@ -84,7 +84,7 @@ DeviceBlock* DeviceCore::Impl::obtain(std::unique_lock<std::mutex>& lock, size_t
   if (!backend->capturing(stream)) {
     if (DeviceBlock* const block = make_room(request, miss)) return block;
     if (miss == DeviceMiss::limit) ++stats.limit_hits;
-    return ask_for_room(lock, bytes, request, miss);
+    return ask_for_room(lock, bytes, stream, miss);
   }
   if (miss == DeviceMiss::limit) ++stats.limit_hits;
   return nullptr;
@@ -102,10 +102,9 @@ DeviceBlock* DeviceCore::Impl::make_room(const DeviceRequest& request, DeviceMis
 }
 
 DeviceBlock* DeviceCore::Impl::ask_for_room(std::unique_lock<std::mutex>& lock, size_t bytes,
-                                            const DeviceRequest& request,
-                                            DeviceMiss& miss) noexcept {
+                                            DeviceStream stream, DeviceMiss miss) noexcept {
   if (handled_device_core != nullptr) return nullptr;
-  const int64_t growth = DevicePool::least_growth(request);
+  const int64_t growth = DevicePool::least_growth(pool.request(bytes, stream));
   while (handler.get() != nullptr && growth <= pool.limit()) {
     const int64_t need =
         miss == DeviceMiss::limit ? stats.reserved.current + growth - pool.limit() : growth;
@@ -120,6 +119,7 @@ DeviceBlock* DeviceCore::Impl::ask_for_room(std::unique_lock<std::mutex>& lock, 
     if (freed > 0) stats.pressure_bytes += freed;
     // Also after a "nothing left": another thread may have freed in the meantime.
     collect();
+    const DeviceRequest request = pool.request(bytes, stream);  // pools may have come and gone
     if (DeviceBlock* const block = pool.take(request)) return block;
     if (DeviceBlock* const block = pool.grow(request, miss)) return block;
     if (DeviceBlock* const block = make_room(request, miss)) return block;
@@ -328,6 +328,7 @@ std::string DeviceCore::shortage(size_t bytes) {
   return describe({.bytes = bytes,
                    .limit = impl_->pool.limit(),
                    .forked = impl_->forked,
+                   .trouble = impl_->backend->trouble(),
                    .device = impl_->forked ? DeviceMemory{} : impl_->backend->memory(),
                    .stats = impl_->stats,
                    .holders = holders_of(impl_->pool, Shortage::kHoldersShown)});

@@ -21,7 +21,8 @@
 // only on that stream, whose order makes that safe. After use_on(block, other) it comes back only
 // when an event, recorded on `other` at the free, is complete. Where `other` is being captured, the
 // event is recorded after the capture. cudaStreamPerThread names another stream in each thread and
-// must not be passed.
+// must not be passed; a stream that is destroyed must have no work left, since its handle may be
+// another stream's next.
 //
 // Pools. Between begin_pool() and end_pool() requests for streams that the filter accepts are
 // served from a pool of their own, whose blocks nobody else gets and whose segments stay until its

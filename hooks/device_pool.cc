@@ -270,7 +270,9 @@ bool DevicePool::begin_route(PoolId id, StreamFilter filter) noexcept {
 void DevicePool::end_route(PoolId id) noexcept {
   const auto found =
       std::find_if(routes_.begin(), routes_.end(), [&](const Route& r) { return r.id == id; });
-  if (found != routes_.end()) routes_.erase(found);
+  if (found == routes_.end()) return;
+  routes_.erase(found);
+  forget_empty_pools();
 }
 
 bool DevicePool::release_pool(PoolId id) noexcept {
@@ -282,8 +284,13 @@ bool DevicePool::release_pool(PoolId id) noexcept {
 }
 
 void DevicePool::forget_empty_pools() noexcept {
-  std::erase_if(private_pools_, [](const auto& entry) {
-    return entry.second == nullptr || (entry.second->uses == 0 && entry.second->segments == 0);
+  std::erase_if(private_pools_, [this](const auto& entry) {
+    const PrivatePool* const pool = entry.second.get();
+    if (pool == nullptr) return true;
+    // Released before its route ended: requests may still be led to it.
+    const bool routed = std::any_of(routes_.begin(), routes_.end(),
+                                    [&](const Route& route) { return route.pool == pool; });
+    return !routed && pool->uses == 0 && pool->segments == 0;
   });
 }
 

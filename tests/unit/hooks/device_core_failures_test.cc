@@ -49,8 +49,11 @@ class Shelter {
 // Another backend that fails at one of its calls for memory or events, and at a few after it.
 class FailingBackend final : public DeviceBackend {
  public:
-  FailingBackend(std::unique_ptr<DeviceBackend> real, int good_calls, int bad_calls)
-      : real_(std::move(real)), good_(good_calls), bad_(bad_calls) {}
+  FailingBackend(std::unique_ptr<DeviceBackend> real, int good_calls, int bad_calls,
+                 const char* trouble = nullptr)
+      : real_(std::move(real)), good_(good_calls), bad_(bad_calls), trouble_(trouble) {}
+
+  [[nodiscard]] const char* trouble() const noexcept override { return trouble_; }
 
   void* acquire(size_t bytes) noexcept override {
     const Shelter shelter;
@@ -94,6 +97,7 @@ class FailingBackend final : public DeviceBackend {
   const std::unique_ptr<DeviceBackend> real_;
   int good_;
   int bad_;
+  const char* const trouble_;
 };
 
 class DeviceCoreFailures : public DeviceCoreTest {
@@ -171,6 +175,13 @@ TEST_F(DeviceCoreFailures, TheDeviceFailsAtEachOf500Points) {
   }
   EXPECT_EQ(points, 500);
   EXPECT_EQ(misuse(nullptr), 0u) << lowtide_double_first_misuse(nullptr);
+}
+
+TEST_F(DeviceCoreFailures, ABrokenDeviceIsNotCalledFull) {
+  DeviceCore core(
+      std::make_unique<FailingBackend>(make_cuda_backend(0), 0, INT_MAX, "it is on fire"));
+  EXPECT_EQ(core.allocate(kMiB, one_), nullptr);
+  EXPECT_THAT(core.shortage(kMiB), ::testing::HasSubstr("the device says \"it is on fire\". Fix:"));
 }
 
 TEST_F(DeviceCoreFailures, TheHostFailsInEachOperation) {

@@ -248,6 +248,46 @@ TEST_F(DeviceCoreTest, APoolLivesUntilItsLastRelease) {
   EXPECT_EQ(core().stats().segments.current, 0);
 }
 
+TEST_F(DeviceCoreTest, APoolReleasedBeforeItsEndStaysUntilThen) {
+  const PoolId id{0, 5};
+  ASSERT_TRUE(core().begin_pool(id, [](DeviceStream) { return true; }));
+  EXPECT_TRUE(core().release_pool(id));
+  void* const block = allocate(kMiB, one_);
+  EXPECT_NE(block, nullptr);
+  free(block);
+  core().trim();
+  EXPECT_EQ(core().stats().reserved.current, 0);
+  free(allocate(kMiB, one_));
+  core().end_pool(id);
+}
+
+// The handler runs without the lock, and takes the pool away that the request was for.
+TEST_F(DeviceCoreTest, APoolMayGoWhileTheHandlerRuns) {
+  class Releasing final : public PressureHandler {
+   public:
+    explicit Releasing(DeviceCore& core) : core_(core) {}
+    int64_t free_memory(int64_t /*need*/, int64_t /*request*/) noexcept override {
+      core_.end_pool({0, 6});
+      core_.release_pool({0, 6});
+      core_.set_limit(DeviceCore::kNoLimit);
+      return 1;
+    }
+
+   private:
+    DeviceCore& core_;
+  };
+  Releasing handler(core());
+  core().set_pressure_handler(&handler);
+  core().set_limit(static_cast<int64_t>(4 * kMiB));
+  void* const kept = allocate(2 * kMiB, two_);
+  ASSERT_TRUE(core().begin_pool({0, 6}, [this](DeviceStream stream) { return stream == one_; }));
+  void* const block = allocate(4 * kMiB, one_);
+  EXPECT_NE(block, nullptr);
+  core().set_pressure_handler(nullptr);
+  free(kept);
+  free(block);
+}
+
 TEST_F(DeviceCoreTest, AFilterThatThrowsAcceptsNothing) {
   ASSERT_TRUE(core().begin_pool({0, 3}, [](DeviceStream) -> bool { throw 1; }));
   void* const block = allocate(kMiB, one_);

@@ -75,7 +75,9 @@ void print_plan(std::ostream& out, const Plan& plan, const Trace* trace) {
       << " requested\n";
   out << "  step        " << format_duration(p.step_ns) << ", of which recompute "
       << format_duration(p.recompute_ns) << " (" << percent(p.recompute_ns, p.step_ns) << ", "
-      << p.replayed_ops << " ops), exchanges of memory " << format_duration(p.memory_ns) << '\n';
+      << p.replayed_ops << " ops), exchanges of memory " << format_duration(p.memory_ns);
+  if (p.watch_ns > 0) out << ", watching " << format_duration(p.watch_ns);
+  out << '\n';
   if (m.verified) {
     out << "  measured    " << format_bytes(m.peak_reserved_bytes) << " reserved, step "
         << format_duration(m.step_ns) << "; " << m.compared << " storages compared, "

@@ -22,7 +22,9 @@ void print_head(std::ostream& out, const Trace& trace, const TraceFacts& facts) 
       << printable(s.clock) << ", " << s.probe_steps << " probe steps, lowtide "
       << printable(s.lowtide_version) << '\n';
   out << "  step        " << format_duration(trace.step_ns) << ", of which ops "
-      << format_duration(facts.time_ns) << " (" << percent(facts.time_ns, trace.step_ns) << ")\n";
+      << format_duration(facts.time_ns) << " (" << percent(facts.time_ns, trace.step_ns) << ")";
+  if (trace.watch_ns > 0) out << "; watching adds " << format_duration(trace.watch_ns);
+  out << '\n';
   out << "  ops         " << trace.ops.size() << ": " << facts.ops_by_phase[0] << " forward, "
       << facts.ops_by_phase[1] << " backward, " << facts.ops_by_phase[2] << " optimizer, "
       << facts.ops_by_phase[3] << " other";
@@ -98,6 +100,7 @@ std::string trace_summary_json(const Trace& trace) {
                {"device", trace.settings.device},
                {"torch_version", trace.settings.torch_version},
                {"step_ns", trace.step_ns},
+               {"watch_ns", trace.watch_ns},
                {"ops", trace.ops.size()},
                {"ops_ns", facts.time_ns},
                {"unmeasured_ops", facts.unmeasured_ops},

@@ -88,6 +88,16 @@ TEST_F(ShowTest, PlanScreenWithAndWithoutItsTrace) {
   EXPECT_EQ(run("show p.json --json").out, text("p.json"));
 }
 
+TEST_F(ShowTest, WatchingIsShownWhereItWasMeasured) {
+  EXPECT_EQ(run("show t.json").out.find("watching"), std::string::npos);
+  trace_.watch_ns = 2500;
+  write("w.json", trace_);
+  EXPECT_NE(run("show w.json").out.find("; watching adds 2.50 us\n"), std::string::npos);
+  EXPECT_EQ(run("show w.json --json").json()["watch_ns"], 2500);
+  EXPECT_EQ(run("plan w.json --budget 1MiB -o p.json").exit_code, 0);
+  EXPECT_NE(run("show p.json").out.find(", watching 2.50 us\n"), std::string::npos);
+}
+
 TEST_F(ShowTest, PlanWithAForeignTraceIsRefused) {
   Plan plan;
   plan.trace_fingerprint = 1;

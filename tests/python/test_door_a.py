@@ -7,7 +7,8 @@ fraction, profiler events, late installation, several devices; and the budget, w
 has. Figures of both runs are equal, and the door's ledger equals torch's statistics to the byte.
 
 What the double cannot tell, and only a GPU can: IPC between processes, cudnn.benchmark (cacheInfo),
-NCCL's registration of segments, events that really take time, peer access.
+NCCL's registration of segments, events that really take time. These are rows of scripts/device-check
+(scripts/device_door_a.py). Peer access takes two GPUs: nothing tests it.
 """
 
 import importlib.util
@@ -119,7 +120,7 @@ def test_record_stream_makes_its_events_whoever_made_the_block(native, door):
 def test_the_rows_are_about_what_they_say(door):
     """A row that compares nothing would pass."""
     pools = [size for _, size, _ in door("split_and_merge")["segments"]]
-    assert pools == [20 * MIB, 2 * MIB]
+    assert {20 * MIB, 2 * MIB} <= set(pools)
     assert door("expandable_segments")["mapped"] == 3
     assert door("graph")["copied"] == 7 and door("graph")["captured"] == 0
     assert door("graph")["pools"] == [False, True]
@@ -150,8 +151,9 @@ def test_out_of_memory_is_torchs_error_with_our_account(native, door):
     plain, ours = native("out_of_memory"), door("out_of_memory")
     assert ours["kind"] == "OutOfMemoryError"
     assert plain["message"] in ours["message"]
-    assert "(Lowtide: budget none, live 40.0 MiB in 1 blocks, " in ours["message"]
-    assert "largest holders: 1 x 40.0 MiB)" in ours["message"]
+    # torch 2.11 keeps workspaces of cuBLAS besides.
+    assert re.search(r"\(Lowtide: budget none, live 40\.0 MiB in \d blocks, ", ours["message"])
+    assert "largest holders: 1 x 40.0 MiB" in ours["message"]
     assert "Lowtide" not in plain["message"]
 
 

@@ -7,8 +7,8 @@ fraction, profiler events, late installation, several devices; and the budget, w
 has. Figures of both runs are equal, and the door's ledger equals torch's statistics to the byte.
 
 What the double cannot tell, and only a GPU can: IPC between processes, cudnn.benchmark (cacheInfo),
-NCCL's registration of segments, events that really take time. These are rows of scripts/device-check
-(scripts/device_door_a.py). Peer access takes two GPUs: nothing tests it.
+NCCL's registration of segments, events that really take time. These are rows of
+scripts/device-check (scripts/device_door_a.py). Peer access takes two GPUs: nothing tests it.
 """
 
 import importlib.util

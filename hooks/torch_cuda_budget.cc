@@ -198,8 +198,8 @@ void BudgetedCudaAllocator::apply_limit(int device) {
   }
   if (!std::exchange(of.limited, true)) of.users_fraction = native()->getMemoryFraction(index);
   const auto total = static_cast<double>(native()->getMemoryInfo(index).second);
-  // torch cuts off the product: half a byte more makes it the limit, not one less.
-  const double fraction = (static_cast<double>(limit) + 0.5) / total;
+  // torch multiplies again, and cuts off or rounds, by version: this gives the limit either way.
+  const double fraction = (static_cast<double>(limit) + 0.25) / total;
   native()->setMemoryFraction(std::min(of.users_fraction, fraction), index);
 }
 

@@ -18,12 +18,18 @@ def budget():
     if door is None:
         return {}
     figures = {}
-    door.set_limit(stats()["reserved_bytes.all.current"] + 100 * MIB)
+    base = stats()["reserved_bytes.all.current"]
+    door.set_limit(100 * MIB + base)
     kept = tensor(60)
     before = door.stats()
     figures["alone"] = failure(lambda: tensor(60))
     figures["alone_failures"] = door.stats()["failures"] - before["failures"]
     figures["fits_exactly"] = tensor(40).numel()
+    torch.cuda.empty_cache()
+
+    door.set_limit(100 * MIB - 1 + base)
+    figures["one_byte_less"] = failure(lambda: tensor(40)) is not None
+    door.set_limit(100 * MIB + base)
 
     asked, held = [], [kept]
     del kept

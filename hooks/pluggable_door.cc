@@ -20,6 +20,8 @@ constexpr int kMostDevices = 64;
 
 // Cores by device. They are never destroyed: memory is freed until the process's very end.
 std::array<std::atomic<DeviceCore*>, kMostDevices> door_cores;
+// Frees for devices on which nothing was allocated yet: each is of an unknown block.
+std::array<std::atomic<int64_t>, kMostDevices> frees_before_cores;
 
 thread_local std::string door_error;
 thread_local std::string door_stats;
@@ -129,8 +131,12 @@ void* lowtide_malloc(ssize_t bytes, int device, CUstream_st* stream) {
 void lowtide_free(void* block, ssize_t /*bytes*/, int device, CUstream_st* /*stream*/) {
   if (block == nullptr) return;
   DeviceCore* const core = known_core(device);
-  if (core == nullptr || !core->free(block)) [[unlikely]]
-    report_unknown("free", block);
+  if (core != nullptr && core->free(block)) [[likely]]
+    return;
+  if (core == nullptr && device >= 0 && device < kMostDevices) {
+    ++frees_before_cores[static_cast<size_t>(device)];
+  }
+  report_unknown("free", block);
 }
 
 void lowtide_init(int /*devices*/) {
@@ -198,8 +204,11 @@ void lowtide_release_pool(int device, PoolId id) {
 const char* lowtide_stats_json(int device) {
   try {
     DeviceCore* const core = known_core(device);
-    door_stats = core == nullptr ? to_json(DeviceStats{}, DeviceCore::kNoLimit, 0)
-                                 : to_json(core->stats(), core->limit(), core->invalid_frees());
+    const bool served = device >= 0 && device < kMostDevices;
+    const int64_t before = served ? frees_before_cores[static_cast<size_t>(device)].load() : 0;
+    door_stats = core == nullptr
+                     ? to_json(DeviceStats{}, DeviceCore::kNoLimit, before)
+                     : to_json(core->stats(), core->limit(), before + core->invalid_frees());
     return door_stats.c_str();
   } catch (...) {
     return "{}";

@@ -95,6 +95,7 @@ TEST_F(PluggableDoor, AFractionIsALimit) {
   lowtide_free(block, 17 * kMiB, 0, one_);
 }
 
+// Also as the first call of all, when there is no core yet that could count them.
 TEST_F(PluggableDoor, UnknownPointersAreCountedAndSaidOnce) {
   int host = 0;
   const int64_t before = figure("lowtide.invalid_frees");
@@ -107,6 +108,8 @@ TEST_F(PluggableDoor, UnknownPointersAreCountedAndSaidOnce) {
   EXPECT_EQ(said.find("lowtide:"), said.rfind("lowtide:"));
   EXPECT_EQ(figure("lowtide.invalid_frees"), before + 3);
   EXPECT_EQ(lowtide_double_calls("cudaFree"), frees);
+  lowtide_free(lowtide_malloc(kMiB, 0, one_), kMiB, 0, one_);
+  EXPECT_EQ(figure("lowtide.invalid_frees"), before + 3);
 }
 
 TEST_F(PluggableDoor, DevicesThatAreNotThereAreNamed) {

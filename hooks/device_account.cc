@@ -2,28 +2,18 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <utility>
 
 #include "core/bytes.h"
 
 namespace lowtide::hooks {
 
 std::vector<Holder> holders_of(const DevicePool& pool, size_t most) {
-  std::map<std::pair<int32_t, size_t>, Holder> found;
+  HolderCount count;
   pool.for_each([&](const DeviceBlock* block) {
     if (block->state != DeviceBlock::State::live) return;
-    Holder& holder = found[{block->op, block->bytes}];
-    holder.op = block->op;
-    holder.block_bytes = static_cast<int64_t>(block->bytes);
-    ++holder.blocks;
+    count.add(block->op, static_cast<int64_t>(block->bytes));
   });
-  std::vector<Holder> holders;
-  for (const auto& [key, holder] : found) holders.push_back(holder);
-  std::stable_sort(holders.begin(), holders.end(),
-                   [](const Holder& a, const Holder& b) { return a.bytes() > b.bytes(); });
-  if (holders.size() > most) holders.resize(most);
-  return holders;
+  return count.largest(most);
 }
 
 std::string describe(const Shortage& shortage) {
@@ -52,13 +42,7 @@ std::string describe(const Shortage& shortage) {
     text += " The device has " + format_bytes(static_cast<int64_t>(shortage.device.free)) +
             " free of " + format_bytes(static_cast<int64_t>(shortage.device.total)) + ".";
   }
-  const char* separator = " Largest holders: ";
-  for (const Holder& holder : shortage.holders) {
-    text += std::exchange(separator, ", ") + std::to_string(holder.blocks) + " x " +
-            format_bytes(holder.block_bytes);
-    if (holder.op >= 0) text += " (op " + std::to_string(holder.op) + ")";
-  }
-  if (!shortage.holders.empty()) text += ".";
+  if (!shortage.holders.empty()) text += " Largest holders: " + to_text(shortage.holders) + ".";
   return text + (limited ? " Fix: a larger limit, or a smaller batch"
                          : " Fix: a smaller batch, or free what other processes hold");
 }

@@ -11,18 +11,11 @@
 
 #include "hooks/device_pool.h"
 #include "hooks/device_stats.h"
+#include "hooks/holders.h"
 
 namespace lowtide::hooks {
 
-// Live blocks of one op and one size.
-struct Holder {
-  int32_t op = -1;  // current_op() at the allocation; -1 = none was known
-  int64_t block_bytes = 0;
-  int64_t blocks = 0;
-  [[nodiscard]] int64_t bytes() const noexcept { return block_bytes * blocks; }
-};
-
-// Those that hold most, first; at most `most`. Linear in the number of blocks.
+// Of live blocks, at most `most`. Linear in their number.
 [[nodiscard]] std::vector<Holder> holders_of(const DevicePool& pool, size_t most);
 
 struct Shortage {

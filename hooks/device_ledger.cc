@@ -1,15 +1,10 @@
 #include "hooks/device_ledger.h"
 
-#include <algorithm>
-#include <map>
 #include <mutex>
-#include <utility>
-#include <vector>
 
-#include "core/bytes.h"
 #include "hooks/callback_slot.h"
 #include "hooks/flat_table.h"
-#include "hooks/holder_pool.h"
+#include "hooks/held_blocks.h"
 #include "hooks/light_lock.h"
 
 namespace lowtide::hooks {
@@ -22,33 +17,33 @@ uint64_t key_of(const void* address) noexcept { return reinterpret_cast<uint64_t
 struct DeviceLedger::Impl {
   mutable LightLock mutex;  // of everything below
   DeviceLedgerStats stats;
-  FlatTable<Holder> blocks;
-  HolderPool holders;
+  FlatTable<HeldBlock> blocks;
+  HeldBlocks held;
   uint64_t sequence = 0;
   bool adopting = false;
   CallbackSlot<LedgerSink> sink;
 
-  Holder* note(void* address, int64_t bytes, BlockState state) noexcept {
-    Holder* const holder = holders.take();
-    if (holder == nullptr || !blocks.insert(key_of(address), holder)) {
-      if (holder != nullptr) holders.put(holder);
+  HeldBlock* note(void* address, int64_t bytes, BlockState state) noexcept {
+    HeldBlock* const block = held.take();
+    if (block == nullptr || !blocks.insert(key_of(address), block)) {
+      if (block != nullptr) held.put(block);
       ++stats.lost_blocks;
       return nullptr;
     }
-    holder->bytes = bytes;
-    holder->state = state;
-    holder->address = address;
-    return holder;
+    block->bytes = bytes;
+    block->state = state;
+    block->address = address;
+    return block;
   }
-  void no_longer_live(Holder* holder) noexcept {
-    stats.live.add(-holder->bytes);
+  void no_longer_live(HeldBlock* block) noexcept {
+    stats.live.add(-block->bytes);
     stats.blocks.add(-1);
   }
-  void forget(Holder* holder) noexcept {
-    if (holder->state == BlockState::live) no_longer_live(holder);
-    if (holder->state != BlockState::gone) stats.active.add(-holder->bytes);
-    blocks.erase(key_of(holder->address));
-    holders.put(holder);
+  void forget(HeldBlock* block) noexcept {
+    if (block->state == BlockState::live) no_longer_live(block);
+    if (block->state != BlockState::gone) stats.active.add(-block->bytes);
+    blocks.erase(key_of(block->address));
+    held.put(block);
   }
   // A block the ledger does not know: one that it was about to adopt, or nobody's.
   void unknown(void* address) noexcept {
@@ -76,12 +71,12 @@ void DeviceLedger::allocated(void* address, int64_t requested_bytes, void* strea
   Impl& ledger = *impl_;
   const int32_t op = current_op();
   std::unique_lock lock(ledger.mutex);
-  if (Holder* const stale = ledger.blocks.find(key_of(address)); stale != nullptr) [[unlikely]]
+  if (HeldBlock* const stale = ledger.blocks.find(key_of(address)); stale != nullptr) [[unlikely]]
     ledger.forget(stale);  // its end was missed, or came before it could be adopted
-  Holder* const holder = ledger.note(address, requested_bytes, BlockState::live);
-  if (holder == nullptr) [[unlikely]]
+  HeldBlock* const block = ledger.note(address, requested_bytes, BlockState::live);
+  if (block == nullptr) [[unlikely]]
     return;
-  holder->op = op;
+  block->op = op;
   ledger.stats.live.add(requested_bytes);
   ledger.stats.active.add(requested_bytes);
   ledger.stats.blocks.add(1);
@@ -93,16 +88,16 @@ void DeviceLedger::allocated(void* address, int64_t requested_bytes, void* strea
 void DeviceLedger::freed(void* address, void* stream) noexcept {
   Impl& ledger = *impl_;
   std::unique_lock lock(ledger.mutex);
-  Holder* const holder = ledger.blocks.find(key_of(address));
-  if (holder == nullptr) [[unlikely]] {
+  HeldBlock* const block = ledger.blocks.find(key_of(address));
+  if (block == nullptr) [[unlikely]] {
     ledger.unknown(address);
     return;
   }
-  if (holder->state != BlockState::live) [[unlikely]]
+  if (block->state != BlockState::live) [[unlikely]]
     return;
-  const int64_t bytes = holder->bytes;
-  ledger.no_longer_live(holder);
-  holder->state = BlockState::freed;
+  const int64_t bytes = block->bytes;
+  ledger.no_longer_live(block);
+  block->state = BlockState::freed;
   ++ledger.stats.free_calls;
   const MemoryEvent event{++ledger.sequence, address, bytes, bytes, current_op(), stream};
   ledger.tell(lock, [&](LedgerSink& sink) { sink.on_free(event); });
@@ -111,18 +106,18 @@ void DeviceLedger::freed(void* address, void* stream) noexcept {
 void DeviceLedger::completed(void* address) noexcept {
   Impl& ledger = *impl_;
   const std::lock_guard lock(ledger.mutex);
-  Holder* const holder = ledger.blocks.find(key_of(address));
-  if (holder == nullptr) [[unlikely]] {
+  HeldBlock* const block = ledger.blocks.find(key_of(address));
+  if (block == nullptr) [[unlikely]] {
     ledger.unknown(address);
     return;
   }
-  if (holder->state != BlockState::gone) ledger.forget(holder);
+  if (block->state != BlockState::gone) ledger.forget(block);
 }
 
 void DeviceLedger::begin_adoption() noexcept {
   Impl& ledger = *impl_;
   const std::lock_guard lock(ledger.mutex);
-  while (ledger.holders.used() != nullptr) ledger.forget(ledger.holders.used());
+  while (ledger.held.used() != nullptr) ledger.forget(ledger.held.used());
   ledger.stats = {};
   ledger.sequence = 0;
   ledger.adopting = true;
@@ -146,10 +141,10 @@ void DeviceLedger::end_adoption() noexcept {
   {
     const std::lock_guard lock(ledger.mutex);
     ledger.adopting = false;
-    for (Holder* holder = ledger.holders.used(); holder != nullptr;) {
-      Holder* const next = holder->next;
-      if (holder->state == BlockState::gone) ledger.forget(holder);
-      holder = next;
+    for (HeldBlock* block = ledger.held.used(); block != nullptr;) {
+      HeldBlock* const next = block->next;
+      if (block->state == BlockState::gone) ledger.forget(block);
+      block = next;
     }
   }
   reset_peaks();
@@ -173,29 +168,16 @@ void DeviceLedger::reset_calls() noexcept {
   impl_->stats.free_calls = 0;
 }
 
-std::string DeviceLedger::largest_holders(size_t count) const {
-  using Group = std::pair<int32_t, int64_t>;  // op, bytes of each block
-  std::map<Group, int64_t> groups;            // how many blocks
+std::vector<Holder> DeviceLedger::largest_holders(size_t most) const {
+  HolderCount count;
   {
-    // Grouping allocates under the lock, a copy of all blocks would too: this is the error path.
+    // Counting allocates under the lock, a copy of all blocks would too: this is the error path.
     const std::lock_guard lock(impl_->mutex);
-    for (const Holder* holder = impl_->holders.used(); holder != nullptr; holder = holder->next) {
-      if (holder->bytes > 0) ++groups[{holder->op, holder->bytes}];
+    for (const HeldBlock* held = impl_->held.used(); held != nullptr; held = held->next) {
+      if (held->bytes > 0) count.add(held->op, held->bytes);
     }
   }
-  std::vector<std::pair<Group, int64_t>> sorted(groups.begin(), groups.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return a.first.second * a.second > b.first.second * b.second;
-  });
-  std::string text;
-  for (const auto& [group, blocks] : sorted) {
-    if (count-- == 0) break;
-    const auto& [op, bytes] = group;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(blocks) + " x " + format_bytes(bytes);
-    if (op >= 0) text += " (op " + std::to_string(op) + ")";
-  }
-  return text;
+  return count.largest(most);
 }
 
 void DeviceLedger::set_sink(LedgerSink* sink) noexcept { impl_->sink.replace(impl_->mutex, sink); }

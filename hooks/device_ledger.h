@@ -9,16 +9,17 @@
 //
 // Thread safety: all calls, from any thread. `allocated()`, `freed()` and `completed()` of one
 // ledger must not overlap (the allocator's own lock sees to it); the sink hears of a block from
-// inside them, without the ledger's lock, and must not call the allocator. Nothing is thrown; a
-// block that no memory was left to note is counted, not kept.
+// inside them, without the ledger's lock, and must not call the allocator. Else nothing is thrown;
+// a block that no memory was left to note is counted, not kept.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <vector>
 
-#include "hooks/caching_core.h"
+#include "hooks/counter.h"
+#include "hooks/holders.h"
 #include "hooks/ledger.h"
 
 namespace lowtide::hooks {
@@ -51,9 +52,8 @@ class DeviceLedger {
   [[nodiscard]] DeviceLedgerStats stats() const noexcept;
   void reset_peaks() noexcept;
   void reset_calls() noexcept;
-  // "2 x 40.0 MiB (op 17), 1 x 12.0 MiB": active blocks grouped by op and size, the `count` groups
-  // of most bytes. Allocates; for errors and reports.
-  [[nodiscard]] std::string largest_holders(size_t count) const;
+  // Of active blocks, at most `most`. Linear in their number; may throw std::bad_alloc.
+  [[nodiscard]] std::vector<Holder> largest_holders(size_t most) const;
 
   // Not owned; null = none. Returns when no other thread is inside the one that was replaced.
   // MemoryEvent::rounded_bytes repeats the request: rounding is the allocator's.

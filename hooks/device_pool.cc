@@ -59,8 +59,7 @@ DeviceBlock* DevicePool::take(const DeviceRequest& request) noexcept {
 
 DeviceBlock* DevicePool::grow(const DeviceRequest& request, DeviceMiss& miss) noexcept {
   const auto least = static_cast<size_t>(least_growth(request));
-  const size_t wished =
-      !request.list->small && request.bytes < kMediumRequest ? kMediumSegment : least;
+  const size_t wished = segment_bytes(request.bytes);
   for (const size_t bytes : {wished, least}) {
     if (count_of(bytes) > limit_ - stats_.reserved.current) {
       miss = DeviceMiss::limit;

@@ -69,6 +69,12 @@ class DevicePool {
   [[nodiscard]] static size_t rounded(size_t bytes) noexcept {
     return (bytes + kRounding - 1) / kRounding * kRounding;
   }
+  // The segment that the native allocator makes for a request, by its default sizes; at most 2^62
+  // bytes are asked for.
+  [[nodiscard]] static size_t segment_bytes(size_t requested) noexcept {
+    if (requested > kSmallRequest && requested < kMediumRequest) return kMediumSegment;
+    return (requested + kGranule - 1) / kGranule * kGranule;
+  }
   [[nodiscard]] DeviceRequest request(size_t bytes, DeviceStream stream) noexcept;
   // What a request needs from the device at least when nothing is cached for it.
   [[nodiscard]] static int64_t least_growth(const DeviceRequest& request) noexcept;

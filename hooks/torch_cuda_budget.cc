@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "core/bytes.h"
+#include "hooks/device_pool.h"
+#include "hooks/holders.h"
 
 namespace lowtide::hooks {
 namespace {
@@ -20,14 +22,10 @@ int64_t signed_bytes(size_t bytes) noexcept {
   return static_cast<int64_t>(std::min<size_t>(bytes, std::numeric_limits<int64_t>::max()));
 }
 
-// The segment that the native allocator makes for a request, by its default sizes. Expandable
-// segments may need less: then the handler frees up to one segment more than it must.
-int64_t segment_bytes(size_t bytes) noexcept {
-  constexpr int64_t kMiB = int64_t{1} << 20;
-  const int64_t wanted = std::min(signed_bytes(bytes), std::numeric_limits<int64_t>::max() / 2);
-  if (wanted <= kMiB) return 2 * kMiB;
-  if (wanted < 10 * kMiB) return 20 * kMiB;
-  return (wanted + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+// The new segment that a request may need. Expandable segments may need less: then the handler
+// frees up to one segment more than it must.
+int64_t segment_bytes(size_t requested) noexcept {
+  return signed_bytes(DevicePool::segment_bytes(std::min(requested, size_t{1} << 62)));
 }
 
 }  // namespace
@@ -148,7 +146,7 @@ std::string BudgetedCudaAllocator::account(int device) {
   text += ", live " + format_bytes(held.live.current) + " in " +
           std::to_string(held.blocks.current) + " blocks, reserved " +
           format_bytes(stats.reserved_bytes[0].current);
-  const std::string holders = watch_.ledger(device).largest_holders(5);
+  const std::string holders = to_text(watch_.ledger(device).largest_holders(5));
   if (!holders.empty()) text += ", largest holders: " + holders;
   return text;
 }

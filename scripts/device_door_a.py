@@ -8,38 +8,19 @@ One JSON line per case. `fine` is the case's own verdict; `same` is what both ru
 Peer access needs two GPUs and is no case here.
 """
 
-import ctypes
-import json
 import os
+import pathlib
 import sys
 import tempfile
 
 import torch
 from torch import nn
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "python"))
+from cuda_double import run_case  # noqa: E402
+from door_a import Door  # noqa: E402
+
 MIB = 1 << 20
-
-
-class Door:
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-        self.library.lowtide_cuda_error.restype = ctypes.c_char_p
-        self.library.lowtide_cuda_stats_json.restype = ctypes.c_char_p
-        if self.library.lowtide_cuda_install() != 0:
-            sys.exit(self.library.lowtide_cuda_error().decode())
-
-    def wrong(self):
-        """Figures of the ledger that are not torch's."""
-        ours, torchs = (
-            json.loads(self.library.lowtide_cuda_stats_json(0)),
-            torch.cuda.memory_stats(),
-        )
-        pairs = {
-            "requested": (ours["active_bytes"]["current"], torchs["requested_bytes.all.current"]),
-            "blocks": (ours["blocks"]["current"], torchs["allocation.all.current"]),
-            "reserved": (ours["reserved_bytes"]["current"], torchs["reserved_bytes.all.current"]),
-        }
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def training():
@@ -122,17 +103,18 @@ def nccl():
 CASES = [training, record_stream, ipc, cudnn_benchmark, nccl]
 
 
+def judged(case, door):
+    result = case()
+    wrong = door.disagreement(torch.cuda.memory_stats()) if door else {}
+    return {"fine": False, "error": f"the ledger and torch differ: {wrong}"} if wrong else result
+
+
 def main():
     door = Door(sys.argv[1]) if len(sys.argv) > 1 else None
+    if door:
+        door.install()
     for case in CASES:
-        try:
-            result = case()
-            wrong = door.wrong() if door else {}
-            if wrong:
-                result = {"fine": False, "error": f"the ledger and torch differ: {wrong}"}
-        except Exception as error:
-            result = {"fine": False, "error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"case": case.__name__, **result}), flush=True)
+        run_case(case.__name__, lambda case=case: judged(case, door))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,12 @@ if(LOWTIDE_SITE_PACKAGES)
   list(APPEND _lowtide_cuda_roots "${LOWTIDE_SITE_PACKAGES}/nvidia/cu13/include")
 else()
   # A build without torch, whose wheels may be at hand all the same.
-  file(GLOB _lowtide_wheels "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include")
+  set(_lowtide_python "${LOWTIDE_PYTHON}")
+  if(NOT _lowtide_python)
+    set(_lowtide_python "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+  endif()
+  cmake_path(GET _lowtide_python PARENT_PATH _lowtide_bin)
+  file(GLOB _lowtide_wheels "${_lowtide_bin}/../lib/python3*/site-packages/nvidia/cu13/include")
   list(APPEND _lowtide_cuda_roots ${_lowtide_wheels})
 endif()
 

@@ -5,6 +5,7 @@ contract and cuDNN is not doubled: programs set `torch.backends.cudnn.enabled = 
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import subprocess
@@ -37,6 +38,15 @@ def run(program, *arguments, timeout=600, **settings):
         text=True,
         timeout=timeout,
     )
+
+
+def run_case(name, case):
+    """For programs over the double: what the case returns, or its error, as one line of JSON."""
+    try:
+        result = case()
+    except Exception as error:
+        result = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps({"case": name, **result}), flush=True)
 
 
 class Launch(ctypes.Structure):

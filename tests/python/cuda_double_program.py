@@ -5,11 +5,10 @@ all of them, since most of the time goes into loading torch. A case that raises 
 """
 
 import collections
-import json
 import sys
 
 import torch
-from cuda_double import Double
+from cuda_double import Double, run_case
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -259,11 +258,7 @@ def main():
         },
     }
     for name, case in cases.items():
-        try:
-            result = case()
-        except Exception as error:
-            result = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"case": name, **result}), flush=True)
+        run_case(name, case)
     return 0
 
 

@@ -1,4 +1,7 @@
-"""By ctypes: door A (hooks/torch_cuda_door.h), and the recorder in tests/support."""
+"""By ctypes: door A (hooks/torch_cuda_door.h), and the recorder in tests/support.
+
+scripts/device_door_a.py uses the door on a GPU, too.
+"""
 
 import ctypes
 import json
@@ -16,8 +19,8 @@ class Refused(Exception):
 
 
 class Door:
-    def __init__(self, folder=BUILD / "lib"):
-        self.library = ctypes.CDLL(str(folder / "liblowtide_cuda.so"))
+    def __init__(self, library=BUILD / "lib" / "liblowtide_cuda.so"):
+        self.library = ctypes.CDLL(str(library))
         self.library.lowtide_cuda_error.restype = ctypes.c_char_p
         self.library.lowtide_cuda_stats_json.restype = ctypes.c_char_p
         self._callbacks = {}  # as long as the library may call them
@@ -52,10 +55,36 @@ class Door:
             raise Refused(self.library.lowtide_cuda_error().decode())
         return json.loads(text)
 
+    def disagreement(self, torchs, device=0):
+        """Figures of the ledger that are not those of `memory_stats`, to the byte: both."""
+        ours = self.stats(device)
+        pairs = {
+            "active_bytes.current": (
+                ours["active_bytes"]["current"],
+                "requested_bytes.all.current",
+            ),
+            "active_bytes.peak": (ours["active_bytes"]["peak"], "requested_bytes.all.peak"),
+            "blocks.current": (ours["blocks"]["current"], "allocation.all.current"),
+            "blocks.peak": (ours["blocks"]["peak"], "allocation.all.peak"),
+            "alloc_calls": (ours["alloc_calls"], "allocation.all.allocated"),
+            "free_calls": (ours["free_calls"], "allocation.all.freed"),
+            "rounded_bytes": (ours["rounded_bytes"], "allocated_bytes.all.current"),
+            "reserved_bytes": (ours["reserved_bytes"]["current"], "reserved_bytes.all.current"),
+        }
+        wrong = {
+            name: [figure, torchs[key]]
+            for name, (figure, key) in pairs.items()
+            if figure != torchs[key]
+        }
+        for name in ("unknown_frees", "lost_blocks"):
+            if ours[name]:
+                wrong[name] = ours[name]
+        return wrong
+
 
 class Recorder:
-    def __init__(self, folder=BUILD / "lib"):
-        self.path = folder / "libcuda_recorder.so"
+    def __init__(self):
+        self.path = BUILD / "lib" / "libcuda_recorder.so"
         self.library = ctypes.CDLL(str(self.path))
         self.library.recorder_stop.restype = ctypes.c_uint64
         self.library.recorder_pool_bytes.restype = ctypes.c_int64

@@ -20,26 +20,7 @@ def disagreement(device=0):
     """Figures of the ledger that are not torch's, to the byte."""
     if door is None or not door.installed():
         return {}
-    ours, torchs = door.stats(device), stats(device)
-    pairs = {
-        "active_bytes.current": (ours["active_bytes"]["current"], "requested_bytes.all.current"),
-        "active_bytes.peak": (ours["active_bytes"]["peak"], "requested_bytes.all.peak"),
-        "blocks.current": (ours["blocks"]["current"], "allocation.all.current"),
-        "blocks.peak": (ours["blocks"]["peak"], "allocation.all.peak"),
-        "alloc_calls": (ours["alloc_calls"], "allocation.all.allocated"),
-        "free_calls": (ours["free_calls"], "allocation.all.freed"),
-        "rounded_bytes": (ours["rounded_bytes"], "allocated_bytes.all.current"),
-        "reserved_bytes": (ours["reserved_bytes"]["current"], "reserved_bytes.all.current"),
-    }
-    wrong = {
-        name: [figure, torchs[key]]
-        for name, (figure, key) in pairs.items()
-        if figure != torchs[key]
-    }
-    for name in ("unknown_frees", "lost_blocks"):
-        if ours[name]:
-            wrong[name] = ours[name]
-    return wrong
+    return door.disagreement(stats(device), device)
 
 
 def tensor(mib, **options):

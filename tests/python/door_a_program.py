@@ -5,13 +5,18 @@ In the door's arm each line also says where the ledger and torch's own statistic
 cases after the arm run only those.
 """
 
-import json
 import sys
 
 import door_a_budget
 import door_a_features
 import torch
+from cuda_double import run_case
 from door_a_arm import disagreement, door, double, settle
+
+
+def judged(case):
+    settle()
+    return {**case(), "disagreement": disagreement()}
 
 
 def main():
@@ -22,17 +27,15 @@ def main():
     for case in door_a_features.CASES + door_a_budget.CASES:
         if only and case.__name__ not in only:
             continue
-        settle()
-        try:
-            result = case()
-            result["disagreement"] = disagreement()
-        except Exception as error:
-            result = {"error": f"{type(error).__name__}: {error}"}
-            if only:
-                raise
-        print(json.dumps({"case": case.__name__, **result}), flush=True)
-    end = {"case": "end", "misuse": double.misuse(), "first_misuse": double.first_misuse()}
-    print(json.dumps({**end, "missing": double.missing()}), flush=True)
+        run_case(case.__name__, lambda case=case: judged(case))
+    run_case(
+        "end",
+        lambda: {
+            "misuse": double.misuse(),
+            "first_misuse": double.first_misuse(),
+            "missing": double.missing(),
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import json
 import sys
 
 import torch
-from cuda_double import BUILD
+from cuda_double import BUILD, run_case
 from cuda_double_program import MIB, NEVER, Gpt, double
 from torch import nn
 
@@ -259,11 +259,7 @@ def main(mode):
         }
     cases["clean"] = lambda: {"misuse": double.misuse(), "first_misuse": double.first_misuse()}
     for name, case in cases.items():
-        try:
-            result = case()
-        except Exception as error:
-            result = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"case": name, **result}), flush=True)
+        run_case(name, case)
     return 0
 
 

@@ -132,7 +132,7 @@ TEST(DeviceLedger, DoesNotAdoptWhatWentMeanwhile) {
 
 TEST(DeviceLedger, NamesTheLargestHoldersByBytesOfTheirGroup) {
   DeviceLedger ledger;
-  EXPECT_EQ(ledger.largest_holders(3), "");
+  EXPECT_TRUE(ledger.largest_holders(3).empty());
   {
     const ScopedOp op(17);
     ledger.allocated(at(0x100), 40 << 20, nullptr);
@@ -140,7 +140,7 @@ TEST(DeviceLedger, NamesTheLargestHoldersByBytesOfTheirGroup) {
   }
   ledger.allocated(at(0x300), 60 << 20, nullptr);
   ledger.allocated(at(0x400), 1 << 10, nullptr);
-  EXPECT_EQ(ledger.largest_holders(2), "2 x 40.0 MiB (op 17), 1 x 60.0 MiB");
+  EXPECT_EQ(to_text(ledger.largest_holders(2)), "2 x 40.0 MiB (op 17), 1 x 60.0 MiB");
 }
 
 TEST(DeviceLedger, ManyBlocksComeAndGo) {
@@ -155,7 +155,7 @@ TEST(DeviceLedger, ManyBlocksComeAndGo) {
     }
     EXPECT_EQ(ledger.stats().active.current, 0);
   }
-  EXPECT_EQ(ledger.largest_holders(3), "");
+  EXPECT_TRUE(ledger.largest_holders(3).empty());
 }
 
 TEST(DeviceLedger, CanBeReadAndItsSinkReplacedWhileBlocksComeAndGo) {
@@ -165,7 +165,7 @@ TEST(DeviceLedger, CanBeReadAndItsSinkReplacedWhileBlocksComeAndGo) {
     while (!done) {
       const DeviceLedgerStats stats = ledger.stats();
       EXPECT_GE(stats.active.current, stats.live.current);
-      EXPECT_LE(ledger.largest_holders(1).size(), 100U);
+      EXPECT_LE(ledger.largest_holders(1).size(), 1U);
       SeenByLedger seen;
       ledger.set_sink(&seen);
       ledger.set_sink(nullptr);

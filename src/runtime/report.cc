@@ -1,4 +1,5 @@
-// The closing screen and the JSON line of a session.
+// What a session says: its phase lines, the account of a failed allocation, the closing screen, the
+// JSON line.
 #include <algorithm>
 #include <cstdio>
 #include <map>

@@ -90,7 +90,6 @@ class SessionImpl {
 
   SessionPhase phase_ = SessionPhase::warmup;
   Warmup warmup_;  // times without recomputation and exchanges
-  int unwatched_done_ = 0;
   std::vector<std::unique_ptr<StepLog>> logs_;  // finished probe logs of one structure
   std::unique_ptr<StepLog> open_log_;
   int64_t probe_resident_requested_ = 0;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,29 +17,29 @@ namespace lowtide::runtime {
 
 class Warmup {
  public:
-  // Of the latter in turn with the former, after the program's first step.
+  // The latter come in turn with the former, after the program's first step. None is negative.
   Warmup(int watched_steps, int unwatched_steps)
-      : watched_wanted_(watched_steps), unwatched_wanted_(unwatched_steps) {}
+      : watched_wanted_(static_cast<size_t>(watched_steps)),
+        unwatched_wanted_(static_cast<size_t>(unwatched_steps)) {}
 
   [[nodiscard]] bool next_is_unwatched() const {
-    return unwatched_done_ < unwatched_wanted_ &&
-           (watched_done_ > unwatched_done_ || watched_done_ >= watched_wanted_);
+    return unwatched_.size() < unwatched_wanted_ &&
+           (watched_done_ > unwatched_.size() || watched_done_ >= watched_wanted_);
   }
   [[nodiscard]] bool done() const {
-    return watched_done_ >= watched_wanted_ && unwatched_done_ >= unwatched_wanted_;
+    return watched_done_ >= watched_wanted_ && unwatched_.size() >= unwatched_wanted_;
   }
 
   void add_watched(int64_t ns) {
     if (++watched_done_ == 1) {
       return;  // the program's first step does more than the others
     }
-    if (watched_done_ <= unwatched_done_ + 1 && unwatched_done_ > 0) {
+    if (!unwatched_.empty() && watched_done_ <= unwatched_.size() + 1) {
       prices_.push_back(ns - unwatched_.back());
     }
     last_watched_ns_ = ns;
   }
   void add_unwatched(int64_t ns) {
-    ++unwatched_done_;
     unwatched_.push_back(ns);
   }
   // An unwatched step failed: there is no room for any.
@@ -55,8 +56,8 @@ class Warmup {
   }
 
  private:
-  int watched_wanted_, unwatched_wanted_;
-  int watched_done_ = 0, unwatched_done_ = 0;
+  size_t watched_wanted_, unwatched_wanted_;
+  size_t watched_done_ = 0;
   int64_t last_watched_ns_ = 0;
   std::vector<int64_t> unwatched_;
   std::vector<int64_t> prices_;  // watched less the unwatched step just before it

@@ -89,7 +89,7 @@ class SessionImpl {
   std::unique_ptr<Evictor> evictor_;
 
   SessionPhase phase_ = SessionPhase::warmup;
-  Warmup warmup_;  // times without recomputation and exchanges
+  Warmup warmup_;                               // times without recomputation and exchanges
   std::vector<std::unique_ptr<StepLog>> logs_;  // finished probe logs of one structure
   std::unique_ptr<StepLog> open_log_;
   int64_t probe_resident_requested_ = 0;

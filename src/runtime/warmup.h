@@ -39,9 +39,7 @@ class Warmup {
     }
     last_watched_ns_ = ns;
   }
-  void add_unwatched(int64_t ns) {
-    unwatched_.push_back(ns);
-  }
+  void add_unwatched(int64_t ns) { unwatched_.push_back(ns); }
   // An unwatched step failed: there is no room for any.
   void give_up_unwatched() { unwatched_wanted_ = 0; }
 

@@ -15,6 +15,7 @@ uint64_t key_of(const void* address) noexcept { return reinterpret_cast<uint64_t
 }  // namespace
 
 struct DeviceLedger::Impl {
+  LightLock order;          // of those who report, until their sink has heard; before `mutex`
   mutable LightLock mutex;  // of everything below
   DeviceLedgerStats stats;
   FlatTable<HeldBlock> blocks;
@@ -70,6 +71,7 @@ DeviceLedger::~DeviceLedger() = default;
 void DeviceLedger::allocated(void* address, int64_t requested_bytes, void* stream) noexcept {
   Impl& ledger = *impl_;
   const int32_t op = current_op();
+  const std::lock_guard in_order(ledger.order);
   std::unique_lock lock(ledger.mutex);
   if (HeldBlock* const stale = ledger.blocks.find(key_of(address)); stale != nullptr) [[unlikely]]
     ledger.forget(stale);  // its end was missed, or came before it could be adopted
@@ -87,6 +89,7 @@ void DeviceLedger::allocated(void* address, int64_t requested_bytes, void* strea
 
 void DeviceLedger::freed(void* address, void* stream) noexcept {
   Impl& ledger = *impl_;
+  const std::lock_guard in_order(ledger.order);
   std::unique_lock lock(ledger.mutex);
   HeldBlock* const block = ledger.blocks.find(key_of(address));
   if (block == nullptr) [[unlikely]] {

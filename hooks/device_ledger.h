@@ -7,10 +7,10 @@
 // Blocks that were alive before the ledger began are added by `adopt()`: between `begin_adoption()`
 // and `end_adoption()` blocks may come and go on other threads, and what went is not adopted.
 //
-// Thread safety: all calls, from any thread. `allocated()`, `freed()` and `completed()` of one
-// ledger must not overlap (the allocator's own lock sees to it); the sink hears of a block from
-// inside them, without the ledger's lock, and must not call the allocator. Else nothing is thrown;
-// a block that no memory was left to note is counted, not kept.
+// Thread safety: all calls, from any thread; several allocators may report to one ledger. Calls of
+// `allocated()`, `freed()` and `completed()` come one after the other, and the sink hears of blocks
+// in that order, from inside them, and must not call the allocators or those three. Else nothing is
+// thrown; a block that no memory was left to note is counted, not kept.
 #pragma once
 
 #include <cstddef>

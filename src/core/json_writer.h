@@ -1,6 +1,6 @@
 // Lays a JSON text out by hand, one line per list entry: such files can be read, searched and
-// compared line by line, and a step of tens of thousands of events stays compact. Private to this
-// room; used by one thread at a time.
+// compared line by line, and a step of tens of thousands of events stays compact. For rooms that
+// write such files, not for users; used by one thread at a time.
 #pragma once
 
 #include <cstdint>

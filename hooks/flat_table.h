@@ -1,7 +1,7 @@
 // Open-addressing hash table from a nonzero 64-bit key to a pointer: linear probing, erasure by
 // backward shift (no tombstones), at most half full. Built for the allocation path: a hit is one
 // multiply and usually one cache line. No thread safety. Nothing is thrown: insert() says whether
-// the table could grow.
+// the table could grow. Where the heap must not be touched, another `Memory` makes the slots.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,19 @@
 
 namespace lowtide::hooks {
 
-template <typename T>
+struct HeapMemory {
+  // Null when out of memory.
+  template <typename Slot>
+  static Slot* make(size_t count) noexcept {
+    return new (std::nothrow) Slot[count];
+  }
+  template <typename Slot>
+  static void release(Slot* slots, size_t /*count*/) noexcept {
+    delete[] slots;
+  }
+};
+
+template <typename T, typename Memory = HeapMemory>
 class FlatTable {
  public:
   // Null when absent.
@@ -64,6 +76,11 @@ class FlatTable {
     uint64_t key = 0;
     T* value = nullptr;
   };
+  struct Release {
+    void operator()(Slot* slots) const noexcept { Memory::release(slots, count); }
+    size_t count = 0;
+  };
+  using Slots = std::unique_ptr<Slot[], Release>;
 
   [[nodiscard]] size_t home(uint64_t key) const noexcept {
     return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> shift_);
@@ -78,7 +95,7 @@ class FlatTable {
 
   bool grow() noexcept {
     const size_t capacity = capacity_ == 0 ? 64 : 2 * capacity_;
-    std::unique_ptr<Slot[]> slots(new (std::nothrow) Slot[capacity]);
+    Slots slots(Memory::template make<Slot>(capacity), Release{capacity});
     if (slots == nullptr) return false;
     const size_t old_capacity = std::exchange(capacity_, capacity);
     slots.swap(slots_);
@@ -89,7 +106,7 @@ class FlatTable {
     return true;
   }
 
-  std::unique_ptr<Slot[]> slots_;
+  Slots slots_;
   size_t capacity_ = 0;
   size_t size_ = 0;
   int shift_ = 64;

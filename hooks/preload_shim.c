@@ -2,12 +2,13 @@
  *
  * A C library with nothing but the C library in NEEDED. Its constructor runs before main and before
  * the program's own static objects:
- *   no torch in the process   nothing (well under 5 ms); launchers such as sh hand it on to what
- * they start another torch's version   one line on stderr, the program runs plain LOWTIDE_DISABLE=1
- * nothing else                      loads liblowtide_torch beside this file and calls
- * lowtide_run_start() Where it takes effect it first takes itself out of LD_PRELOAD: programs that
- * the program starts run clean. Overrides no symbol, installs no signal handler. dlopen of torch
- * later is left alone.
+ * - no torch in the process: nothing (well under 5 ms); launchers such as sh hand it on
+ * - another torch's version: one line on stderr, the program runs plain
+ * - LOWTIDE_DISABLE=1: nothing
+ * - else: loads liblowtide_torch beside this file and calls lowtide_run_start()
+ *
+ * Where it takes effect it first takes itself out of LD_PRELOAD: programs that the program starts
+ * run clean. Overrides no symbol, installs no signal handler. dlopen of torch later is left alone.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -16,45 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hooks/preload_environment.h"
+
 #define TORCH "libtorch_cpu.so"
 
-static int is_disabled(void) {
-  const char* value = getenv("LOWTIDE_DISABLE");
-  return value != NULL && *value != '\0' && strcmp(value, "0") != 0;
-}
-
 static void* loaded(const char* library) { return dlopen(library, RTLD_LAZY | RTLD_NOLOAD); }
-
-static const char* own_path(void) {
-  Dl_info info;
-  return dladdr((void*)&own_path, &info) != 0 ? info.dli_fname : NULL;
-}
-
-/* LD_PRELOAD without this library; entries are separated by ':' or ' '. */
-static void leave_environment(const char* self) {
-  const char* entries = getenv("LD_PRELOAD");
-  if (entries == NULL) return;
-  char* rest = malloc(strlen(entries) + 1);
-  if (rest == NULL) return;
-  size_t length = 0;
-  while (*entries != '\0') {
-    const size_t entry = strcspn(entries, ": ");
-    const int is_self = entry == strlen(self) && strncmp(entries, self, entry) == 0;
-    if (entry > 0 && !is_self) {
-      if (length > 0) rest[length++] = ':';
-      memcpy(rest + length, entries, entry);
-      length += entry;
-    }
-    entries += entry + (entries[entry] != '\0');
-  }
-  rest[length] = '\0';
-  if (length > 0) {
-    setenv("LD_PRELOAD", rest, 1);
-  } else {
-    unsetenv("LD_PRELOAD");
-  }
-  free(rest);
-}
 
 static void say_if_torch_came_later(void) {
   if (loaded(TORCH) != NULL) {
@@ -93,15 +60,15 @@ static void* load_beside(const char* self, const char* library) {
 }
 
 __attribute__((constructor)) static void enter_program(void) {
-  if (is_disabled()) return;
+  if (lowtide_preload_is_set("LOWTIDE_DISABLE")) return;
   void* torch = loaded(TORCH);
   if (torch == NULL) {
     atexit(say_if_torch_came_later);
     return;
   }
-  const char* self = own_path();
+  const char* self = lowtide_preload_own_path((void*)&enter_program);
   if (self == NULL) return;
-  leave_environment(self);
+  lowtide_preload_leave(self);
   if (!torch_matches(torch)) return;
   if (loaded(LOWTIDE_TORCH_LIBRARY) != NULL) {
     fprintf(stderr, "lowtide: this program is linked with Lowtide: its own sessions decide\n");

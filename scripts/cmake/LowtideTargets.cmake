@@ -13,7 +13,7 @@ set(LOWTIDE_LIBRARY_DIR "${PROJECT_BINARY_DIR}/lib")
 
 add_library(lowtide_warnings INTERFACE)
 target_compile_options(lowtide_warnings INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${LOWTIDE_WERROR}>:-Werror>)
+  -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<BOOL:${LOWTIDE_WERROR}>:-Werror>)
 add_library(lowtide_sanitizers INTERFACE)
 if(LOWTIDE_SANITIZE)
   target_compile_options(lowtide_sanitizers INTERFACE

@@ -12,4 +12,9 @@ inline constexpr const char* kName = "LOWTIDE_NAME";            // first part of
 inline constexpr const char* kOnInfeasible = "LOWTIDE_ON_INFEASIBLE";  // "stop" or "continue"
 inline constexpr const char* kVerbose = "LOWTIDE_VERBOSE";             // "1": phase lines on stderr
 
+// For the library that watches a program's CUDA memory (hooks/cuda_preload_process.h).
+inline constexpr const char* kCudaReport = "LOWTIDE_CUDA_REPORT";  // file; "%p" is the process
+inline constexpr const char* kCudaFollow = "LOWTIDE_CUDA_FOLLOW";  // "1": also what it starts
+inline constexpr const char* kCudaFirstProcess = "LOWTIDE_CUDA_FIRST_PROCESS";  // who is watched
+
 }  // namespace lowtide::run_environment

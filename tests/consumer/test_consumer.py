@@ -92,8 +92,9 @@ def test_installed_command_runs_an_untouched_program(prefix, tmp_path):
     assert len(list(tmp_path.glob("plain_train-*.trace.json"))) == 1
 
 
-def test_preload_library_needs_the_c_library_only(prefix):
-    listing = run("readelf", "-d", *prefix.rglob("liblowtide_preload.so"))
+@pytest.mark.parametrize("library", ["liblowtide_preload.so", "liblowtide_cuda_preload.so"])
+def test_preload_libraries_need_the_c_library_only(prefix, library):
+    listing = run("readelf", "-d", *prefix.rglob(library))
     needed = [line.split("[")[1] for line in listing.splitlines() if "NEEDED" in line]
     assert needed == ["libc.so.6]"]
 

@@ -44,6 +44,23 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   return cudaSuccess;
 }
 
+// As runtimes before 13 have it.
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* status) {
+  CUDA_DOUBLE_CALL();
+  return cudaGetDriverEntryPointByVersion(symbol, function, CUDART_VERSION, flags, status);
+}
+
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, cuuint64_t,
+                             CUdriverProcAddressQueryResult* status) {
+  CUDA_DOUBLE_CALL();
+  *function = entry_point(symbol);
+  if (status) {
+    *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
+  return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult cuInit(unsigned) {
   CUDA_DOUBLE_CALL();
   return settings().devices > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;

@@ -1,0 +1,2 @@
+// What tells a sanitized program, without the sanitizer.
+extern "C" void __asan_init() {}

@@ -3,8 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "hooks/cuda_preload_output.h"
 #include "hooks/cuda_preload_real.h"
 #include "hooks/cuda_preload_report.h"
 #include "hooks/preload_environment.h"
@@ -37,77 +36,18 @@ constinit std::atomic<bool> off{false};
 
 constinit RealFunction<cudaError_t(int*)> get_device("cudaGetDevice");
 
-// Everything about the report; the lock guards all of it but what the constructor alone writes.
+// The lock guards all of it but what the constructor alone writes.
 struct Report {
   LightLock lock;
   bool finished = false;  // the last one was written
-  bool failed = false;    // that it cannot be written has been said
   bool follows = false;
   bool had_runtime = false;  // before main
   bool is_first = true;      // not started by another watched process
   pid_t process = 0;
-  int messages = STDERR_FILENO;
-  char pattern[2 * PATH_MAX] = "";
-  char path[PATH_MAX] = "";
-  char text[kReportBytes] = "";
   PreloadFigures figures;
+  PreloadOutput output;
 };
 constinit Report report;
-
-void say(const char* text, size_t length) noexcept {
-  while (length > 0) {
-    const ssize_t written = write(report.messages, text, length);
-    if (written <= 0) return;
-    text += written;
-    length -= static_cast<size_t>(written);
-  }
-}
-
-template <typename... Arguments>
-void say_line(const char* format, Arguments... arguments) noexcept {
-  char line[PATH_MAX + 256];
-  const int length = snprintf(line, sizeof line, format, arguments...);
-  if (length > 0) say(line, strnlen(line, sizeof line));
-}
-
-// Of this process: `pattern` with each %p as this process's number; where there is none, processes
-// that another one started add theirs at the end.
-void name_report() noexcept {
-  report.process = getpid();
-  char number[16];
-  snprintf(number, sizeof number, "%d", static_cast<int>(report.process));
-  size_t length = 0;
-  bool numbered = false;
-  const auto add = [&](const char* part, size_t size) {
-    for (size_t i = 0; i < size && length + 1 < sizeof report.path; ++i)
-      report.path[length++] = part[i];
-  };
-  for (const char* at = report.pattern; *at != '\0';) {
-    const bool is_number = at[0] == '%' && at[1] == 'p';
-    if (is_number) add(number, strlen(number));
-    if (!is_number) add(at, 1);
-    numbered = numbered || is_number;
-    at += is_number ? 2 : 1;
-  }
-  if (!numbered && !report.is_first && length > 0) {
-    add(".", 1);
-    add(number, strlen(number));
-  }
-  report.path[length] = '\0';
-}
-
-// At once or not at all: whoever reads the file finds a whole report.
-bool replace_file(const char* path, const char* text, size_t length) noexcept {
-  char beside[PATH_MAX + 16];
-  snprintf(beside, sizeof beside, "%s.%d", path, static_cast<int>(getpid()));
-  const int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return false;
-  const bool whole = write(file, text, length) == static_cast<ssize_t>(length);
-  close(file);
-  if (whole && rename(beside, path) == 0) return true;
-  unlink(beside);
-  return false;
-}
 
 // What a look around must not cost: a handler of a signal that came inside malloc may be what ends
 // the process, and the dynamic linker calls malloc.
@@ -135,18 +75,11 @@ void write_report(bool complete, Looks looks) noexcept {
   if (nothing != nullptr && !report.is_first) return;
   const ReportHeader header{program_invocation_short_name, static_cast<int>(report.process),
                             complete && whole, nothing};
-  if (report.path[0] == '\0' || nothing != nullptr) {
-    say(report.text, write_report_text(header, report.figures, report.text));
-  }
-  if (report.path[0] == '\0') return;
-  const size_t length = write_report_json(header, report.figures, report.text);
-  if (replace_file(report.path, report.text, length) || report.failed) return;
-  report.failed = true;
-  say_line("lowtide: cannot write '%s': %s\n", report.path, strerrordesc_np(errno));
+  report.output.write(header, report.figures);
 }
 
 void peak_has_grown() noexcept {
-  if (report.path[0] == '\0') return;
+  if (!report.output.has_file()) return;
   const int kept_errno = errno;
   {
     const std::lock_guard held(report.lock);
@@ -168,6 +101,11 @@ void end_of_process(Looks looks) noexcept {
   report.lock.unlock();
 }
 
+void begin_report() noexcept {
+  report.process = getpid();
+  report.output.name_file(!report.is_first);
+}
+
 void before_fork() noexcept {
   report.lock.lock();
   the_account().lock();
@@ -180,14 +118,13 @@ void in_child() noexcept {
   after_fork();
   off = off || !report.follows;
   if (off) {  // whoever waits for the end of stderr does not wait for a daemon
-    if (report.messages != STDERR_FILENO) close(report.messages);
-    report.messages = STDERR_FILENO;
+    report.output.drop_stderr();
     return;
   }
   the_account().forget_all();
   report.is_first = false;
   report.finished = false;
-  name_report();
+  begin_report();
 }
 
 const char* sanitizer() noexcept {
@@ -199,15 +136,6 @@ const char* sanitizer() noexcept {
   }
   dlerror();
   return nullptr;
-}
-
-void read_path() noexcept {
-  const char* const path = getenv("LOWTIDE_CUDA_REPORT");
-  if (path == nullptr || *path == '\0') return;
-  char folder[PATH_MAX] = "";  // the program may go elsewhere
-  const bool relative = path[0] != '/' && getcwd(folder, sizeof folder) != nullptr;
-  snprintf(report.pattern, sizeof report.pattern, "%s%s%s", relative ? folder : "",
-           relative ? "/" : "", path);
 }
 
 // Whether this process is watched. What it starts finds the library in LD_PRELOAD, and its number:
@@ -226,17 +154,9 @@ bool read_environment() noexcept {
     const char* const self = lowtide_preload_own_path(&report);
     if (self != nullptr) lowtide_preload_leave(self);
   }
-  read_path();
-  name_report();
+  report.output.set_file(getenv("LOWTIDE_CUDA_REPORT"));
+  begin_report();
   return report.is_first || report.follows;
-}
-
-// Many programs close stderr when they end, and this library ends after them. The number is one
-// that the program gets for none of its own files.
-void keep_messages() noexcept {
-  constexpr int kFarAway = 512;
-  const int copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, kFarAway);
-  if (copy >= 0) report.messages = copy;
 }
 
 [[gnu::constructor]] void enter_program() {
@@ -244,13 +164,11 @@ void keep_messages() noexcept {
     off = true;
     return;
   }
-  keep_messages();
+  report.output.keep_stderr();
   if (const char* const name = sanitizer(); name != nullptr) {
     off = true;
-    say_line(
-        "lowtide: this program runs under %s: its CUDA memory is not watched. Fix: build it "
-        "without\n",
-        name);
+    report.output.say("this program runs under ", name,
+                      ": its CUDA memory is not watched. Fix: build it without");
     return;
   }
   pthread_atfork(before_fork, after_fork, in_child);

@@ -18,6 +18,7 @@ bool fill(void* library, CudaRuntime& table) noexcept {
          look_up(library, "cudaGetDevice", table.get_device) &&
          look_up(library, "cudaSetDevice", table.set_device) &&
          look_up(library, "cudaMalloc", table.malloc) && look_up(library, "cudaFree", table.free) &&
+         look_up(library, "cudaMemcpy", table.memcpy) &&
          look_up(library, "cudaMemGetInfo", table.mem_get_info) &&
          look_up(library, "cudaEventCreateWithFlags", table.event_create_with_flags) &&
          look_up(library, "cudaEventDestroy", table.event_destroy) &&

@@ -18,6 +18,7 @@ struct CudaRuntime {
   decltype(&::cudaSetDevice) set_device = nullptr;
   cudaError_t (*malloc)(void**, size_t) = nullptr;
   cudaError_t (*free)(void*) = nullptr;
+  cudaError_t (*memcpy)(void*, const void*, size_t, cudaMemcpyKind) = nullptr;
   decltype(&::cudaMemGetInfo) mem_get_info = nullptr;
   cudaError_t (*event_create_with_flags)(cudaEvent_t*, unsigned int) = nullptr;
   decltype(&::cudaEventDestroy) event_destroy = nullptr;

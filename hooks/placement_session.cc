@@ -112,7 +112,10 @@ void PlacementSession::on_completed(const ArenaBlock& block) noexcept {
 
 bool PlacementSession::free(void* address) noexcept {
   const std::lock_guard lock(lock_);
-  return arena_ != nullptr && arena_->free(address);
+  if (arena_ != nullptr && arena_->free(address)) [[likely]]
+    return true;
+  ++counts_.invalid_frees;
+  return false;
 }
 
 bool PlacementSession::use_on(void* address, DeviceStream stream) noexcept {
@@ -265,6 +268,13 @@ PlacementSession::Detached PlacementSession::detach(bool only_unused, bool wait)
   if (reason_.empty()) reason_ = "its memory was given back";
   state_ = PlacementState::off;
   return detached;
+}
+
+bool PlacementSession::in_use() noexcept {
+  const std::lock_guard lock(lock_);
+  if (arena_ == nullptr) return false;
+  arena_->wait();
+  return !arena_->idle();
 }
 
 PlacementStats PlacementSession::stats() const {

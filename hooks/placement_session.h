@@ -48,7 +48,8 @@ struct PlacementCounts {  // since the plan came
   int64_t resyncs = 0;
   int64_t steps = 0;
   int64_t bad_steps = 0;
-  int64_t bypassed = 0;  // of captures and pools: never served, not part of the others
+  int64_t bypassed = 0;       // of captures and pools: never served, not part of the others
+  int64_t invalid_frees = 0;  // of what is no live block of the arena
 };
 
 struct PlacementStats {
@@ -95,7 +96,7 @@ class PlacementSession final : ArenaObserver {
     return at >= begin_.load(std::memory_order_acquire) &&
            at < end_.load(std::memory_order_acquire);
   }
-  bool free(void* address) noexcept;  // false: not a live block
+  bool free(void* address) noexcept;  // false, and counted: not a live block
   bool use_on(void* address, DeviceStream stream) noexcept;
   void mark() noexcept;
 
@@ -121,6 +122,9 @@ class PlacementSession final : ArenaObserver {
   // The arena, where it is idle. `only_unused`: not while a plan is followed. `wait`: for the
   // events of freed blocks.
   [[nodiscard]] Detached detach(bool only_unused, bool wait);
+
+  // Whether blocks live in the arena, after waiting for those that were freed.
+  [[nodiscard]] bool in_use() noexcept;
 
   [[nodiscard]] PlacementStats stats() const;
   // The arena's blocks, while nothing changes.

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "hooks/torch_cuda_budget.h"
+#include "hooks/torch_cuda_placed.h"
 
 namespace lowtide::hooks {
 namespace {
@@ -21,8 +21,8 @@ static_assert(TorchCudaAllocator::kMaxDevices == CudaLedgerWatch::kMaxDevices);
 struct State {
   std::mutex mutex;  // of install and uninstall
   std::atomic<bool> installed{false};
-  BudgetedCudaAllocator* allocator = nullptr;  // from the first installation on, always the same
-  uint8_t priority = 0;                        // at which ours went in
+  PlacedCudaAllocator* allocator = nullptr;  // from the first installation on, always the same
+  uint8_t priority = 0;                      // at which ours went in
 };
 
 State& state() {
@@ -82,18 +82,17 @@ void check_installed() {
   throw InvalidInput("Lowtide's CUDA allocator is not installed. Fix: install it first");
 }
 
-// The allocator, if it is installed and the device may be asked of it.
-BudgetedCudaAllocator& allocator_of(int device) {
+}  // namespace
+
+PlacedCudaAllocator& installed_allocator(int device) {
   check_installed();
-  BudgetedCudaAllocator& allocator = *state().allocator;
+  PlacedCudaAllocator& allocator = *state().allocator;
   const int devices = allocator.watch().devices();
   const int most = devices > 0 ? devices : TorchCudaAllocator::kMaxDevices;
   if (device >= 0 && device < most) return allocator;
   throw InvalidInput("there is no CUDA device " + std::to_string(device) + " here. Fix: use 0 to " +
                      std::to_string(most - 1));
 }
-
-}  // namespace
 
 void TorchCudaAllocator::install() {
   State& all = state();
@@ -103,7 +102,7 @@ void TorchCudaAllocator::install() {
   }
   check_loaded_torch();
   native_cuda::CUDAAllocator& native = native_allocator();
-  if (all.allocator == nullptr) all.allocator = new BudgetedCudaAllocator(&native);
+  if (all.allocator == nullptr) all.allocator = new PlacedCudaAllocator(&native);
   all.allocator->open();
   all.priority = set_device_allocator(all.allocator, 0);
   native_cuda::allocator.store(all.allocator);
@@ -114,6 +113,11 @@ void TorchCudaAllocator::uninstall() {
   State& all = state();
   const std::lock_guard lock(all.mutex);
   check_installed();
+  if (native_cuda::allocator.load() == all.allocator && !all.allocator->leave_arenas()) {
+    throw InvalidInput(
+        "tensors live at planned addresses, and without Lowtide nobody would know them. Fix: free "
+        "them first, or leave the allocator in place");
+  }
   native_cuda::CUDAAllocator* expected = all.allocator;
   native_cuda::CUDAAllocator* const native = all.allocator->native();
   if (!native_cuda::allocator.compare_exchange_strong(expected, native)) {
@@ -128,17 +132,17 @@ void TorchCudaAllocator::uninstall() {
 bool TorchCudaAllocator::installed() noexcept { return state().installed; }
 
 DeviceLedger& TorchCudaAllocator::ledger(int device) {
-  return allocator_of(device).watch().ledger(device);
+  return installed_allocator(device).watch().ledger(device);
 }
 
 CudaDoorStats TorchCudaAllocator::stats(int device) {
-  BudgetedCudaAllocator& allocator = allocator_of(device);
+  PlacedCudaAllocator& allocator = installed_allocator(device);
   CudaDoorStats stats;
   if (device < allocator.watch().devices()) {
-    const auto native = allocator.native()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
-    stats.reserved_bytes = native.reserved_bytes[0].current;
-    stats.reserved_peak_bytes = native.reserved_bytes[0].peak;
-    stats.rounded_bytes = native.allocated_bytes[0].current;
+    const auto torchs = allocator.getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    stats.reserved_bytes = torchs.reserved_bytes[0].current;
+    stats.reserved_peak_bytes = torchs.reserved_bytes[0].peak;
+    stats.rounded_bytes = torchs.allocated_bytes[0].current;
   }
   const BudgetedCudaAllocator::Counts& counts = allocator.counts(device);
   stats.limit_hits = counts.limit_hits;
@@ -149,7 +153,7 @@ CudaDoorStats TorchCudaAllocator::stats(int device) {
 }
 
 void TorchCudaAllocator::set_limit(int device, int64_t reserved_bytes) {
-  BudgetedCudaAllocator& allocator = allocator_of(device);
+  PlacedCudaAllocator& allocator = installed_allocator(device);
   if (reserved_bytes <= 0) {
     throw InvalidInput("a limit of " + std::to_string(reserved_bytes) +
                        " bytes is none. Fix: give more than 0");
@@ -157,10 +161,10 @@ void TorchCudaAllocator::set_limit(int device, int64_t reserved_bytes) {
   allocator.set_limit(device, reserved_bytes);
 }
 
-int64_t TorchCudaAllocator::limit(int device) { return allocator_of(device).limit(device); }
+int64_t TorchCudaAllocator::limit(int device) { return installed_allocator(device).limit(device); }
 
 void TorchCudaAllocator::set_pressure_handler(int device, PressureHandler* handler) {
-  allocator_of(device).set_pressure_handler(device, handler);
+  installed_allocator(device).set_pressure_handler(device, handler);
 }
 
 }  // namespace lowtide::hooks

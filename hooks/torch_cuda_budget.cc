@@ -81,7 +81,7 @@ std::invoke_result_t<Call> BudgetedCudaAllocator::budgeted(size_t bytes, const C
     // Outside of the handlers: what follows may run a good part of the program.
     if (failure == nullptr) {
       ask = make_room_under_limit(request);
-    } else if (!ask || !make_room_on_device(request)) {
+    } else if (!make_room_on_device(request, ask)) {
       fail(failure);
     }
   }
@@ -92,12 +92,14 @@ bool BudgetedCudaAllocator::make_room_under_limit(const Request& request) {
   ++slot(request.device).counts.limit_hits;
   native()->emptyCache({0, 0});
   const int64_t need = over_limit(request);
-  return need <= 0 || ask_handler(request, need) > 0;
+  return need <= 0 || give_back_unused(request.device) || ask_handler(request, need) > 0;
 }
 
-bool BudgetedCudaAllocator::make_room_on_device(const Request& request) {
-  if (slot(request.device).captures > 0) return false;
-  return ask_handler(request, signed_bytes(request.bytes)) > 0;
+bool BudgetedCudaAllocator::make_room_on_device(const Request& request, bool ask) {
+  const int device = ask ? request.device : c10::cuda::current_device();
+  if (!CudaLedgerWatch::known(device) || slot(device).captures > 0) return false;
+  if (give_back_unused(device)) return true;
+  return ask && ask_handler(request, signed_bytes(request.bytes)) > 0;
 }
 
 int64_t BudgetedCudaAllocator::ask_handler(const Request& request, int64_t need_bytes) {
@@ -233,7 +235,8 @@ void BudgetedCudaAllocator::capture_changed(int device, int by) noexcept {
 // --- What torch calls -------------------------------------------------------------------------
 
 c10::DataPtr BudgetedCudaAllocator::allocate(size_t bytes) {
-  return budgeted(bytes, [&] { return native()->allocate(bytes); });
+  bool again = false;
+  return budgeted(bytes, [&] { return try_allocate(bytes, std::exchange(again, true)); });
 }
 
 void* BudgetedCudaAllocator::raw_alloc(size_t bytes) {

@@ -22,7 +22,7 @@
 
 namespace lowtide::hooks {
 
-class BudgetedCudaAllocator final : public ForwardingCudaAllocator {
+class BudgetedCudaAllocator : public ForwardingCudaAllocator {
  public:
   static constexpr int64_t kNoLimit = CachingCore::kNoLimit;
   struct Counts {
@@ -62,6 +62,16 @@ class BudgetedCudaAllocator final : public ForwardingCudaAllocator {
   void endAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t pool) override;
 #endif
 
+ protected:
+  // One try to serve a request; `again`: an earlier one failed, and memory was freed since.
+  virtual c10::DataPtr try_allocate(size_t bytes, bool /*again*/) {
+    return native()->allocate(bytes);
+  }
+  // Gives memory back to the native allocator that nobody uses: false where there is none. Not
+  // called while a graph is captured.
+  virtual bool give_back_unused(int /*device*/) { return false; }
+  [[nodiscard]] bool capturing(int device) noexcept { return slot(device).captures > 0; }
+
  private:
   struct Slot {
     std::atomic<int64_t> limit{kNoLimit};
@@ -86,7 +96,7 @@ class BudgetedCudaAllocator final : public ForwardingCudaAllocator {
   template <typename Call>
   std::invoke_result_t<Call> budgeted(size_t bytes, const Call& call);
   bool make_room_under_limit(const Request& request);
-  bool make_room_on_device(const Request& request);
+  bool make_room_on_device(const Request& request, bool ask);
   int64_t ask_handler(const Request& request, int64_t need_bytes);
   [[nodiscard]] int64_t over_limit(const Request& request);
   [[noreturn]] void fail(const std::exception_ptr& failure);

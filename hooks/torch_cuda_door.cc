@@ -1,33 +1,17 @@
 #include "hooks/torch_cuda_door.h"
 
 #include <array>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
-#include "core/error.h"
 #include "hooks/torch_cuda_allocator.h"
+#include "hooks/torch_cuda_guarded.h"
 
 namespace lowtide::hooks {
 namespace {
-
-thread_local std::string last_error;
-
-// What `call` returns, or `failed` with its reason kept.
-template <typename Result, typename Call>
-Result guarded(Result failed, const Call& call) noexcept {
-  try {
-    return call();
-  } catch (const Error& error) {
-    last_error = error.message();
-  } catch (const std::exception& error) {
-    last_error = error.what();
-  }
-  return failed;
-}
 
 class CallbackHandler final : public PressureHandler {
  public:
@@ -53,11 +37,17 @@ Handlers& handlers() {
   return *instance;
 }
 
-nlohmann::json to_json(const Counter& counter) {
+nlohmann::json json_of(const Counter& counter) {
   return {{"current", counter.current}, {"peak", counter.peak}};
 }
 
 }  // namespace
+
+std::string& last_cuda_door_error() noexcept {
+  thread_local std::string text;
+  return text;
+}
+
 }  // namespace lowtide::hooks
 
 using lowtide::hooks::CachingCore;
@@ -82,7 +72,7 @@ int lowtide_cuda_uninstall(void) {
 
 int lowtide_cuda_installed(void) { return TorchCudaAllocator::installed() ? 1 : 0; }
 
-const char* lowtide_cuda_error(void) { return lowtide::hooks::last_error.c_str(); }
+const char* lowtide_cuda_error(void) { return lowtide::hooks::last_cuda_door_error().c_str(); }
 
 int lowtide_cuda_set_limit(int device, int64_t reserved_bytes) {
   return lowtide::hooks::guarded(-1, [&] {
@@ -116,9 +106,9 @@ const char* lowtide_cuda_stats_json(int device) {
         nlohmann::json{
             {"device", device},
             {"limit_bytes", limit_bytes},
-            {"live_bytes", lowtide::hooks::to_json(held.live)},
-            {"active_bytes", lowtide::hooks::to_json(held.active)},
-            {"blocks", lowtide::hooks::to_json(held.blocks)},
+            {"live_bytes", lowtide::hooks::json_of(held.live)},
+            {"active_bytes", lowtide::hooks::json_of(held.active)},
+            {"blocks", lowtide::hooks::json_of(held.blocks)},
             {"rounded_bytes", door.rounded_bytes},
             {"reserved_bytes",
              {{"current", door.reserved_bytes}, {"peak", door.reserved_peak_bytes}}},

@@ -32,6 +32,25 @@ int lowtide_cuda_set_pressure(int device, LowtideCudaPressure callback, void* co
  */
 const char* lowtide_cuda_stats_json(int device);
 
+// --- Planned addresses: torch_cuda_placement.h says what each does and when.
+
+int lowtide_cuda_placement_record(int device);
+int lowtide_cuda_placement_stop(int device);
+int lowtide_cuda_placement_mark(int device);  // between two steps
+int lowtide_cuda_placement_save(int device, const char* path);
+int lowtide_cuda_placement_load(int device, const char* path);
+int lowtide_cuda_placement_shadow(int device);
+// `storages`: c10::StorageImpl pointers, in Python `tensor.untyped_storage()._cdata`.
+int lowtide_cuda_placement_engage(int device, void* const* storages, int64_t count);
+int lowtide_cuda_placement_disengage(int device);
+
+/* One JSON object, NULL on error. state: off, shadow, ready, waiting (for the first request),
+ * engaged, gaps (the plan is given up, its memory still used); reason says why. Counts are of
+ * requests since the plan came: hits (planned address), gap_fallbacks (elsewhere in the arena),
+ * native_fallbacks, and so on as in PlacementCounts. reserved_growth: by how much reserved memory
+ * has grown since the arena came, at step marks. */
+const char* lowtide_cuda_placement_json(int device);
+
 #ifdef __cplusplus
 }
 #endif

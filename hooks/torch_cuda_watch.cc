@@ -18,6 +18,8 @@ struct OwnSnapshot {
 
 }  // namespace
 
+thread_local bool CudaLedgerWatch::HiddenBlock::hiding = false;
+
 void CudaLedgerWatch::begin(c10::cuda::CUDACachingAllocator::CUDAAllocator& native) {
   if (devices_ > 0 || !native.initialized()) return;
   if (!has_tracker_) {
@@ -63,19 +65,36 @@ void CudaLedgerWatch::on_trace(const Entry& entry) noexcept {
   Slot& of = slot(entry.device_);
   if (!of.listening.load(std::memory_order_relaxed)) return;
   auto* const address = reinterpret_cast<void*>(entry.addr_);
+  const auto bytes = static_cast<int64_t>(entry.size_);
+  if (is_hidden(of, entry.action_, address)) return;
+  CudaBlockListener* const listener = of.listener.load(std::memory_order_acquire);
   switch (entry.action_) {
     case Entry::ALLOC:
-      of.ledger.allocated(address, static_cast<int64_t>(entry.size_), entry.stream_);
+      of.ledger.allocated(address, bytes, entry.stream_);
+      if (listener != nullptr) listener->native_allocated(address, bytes);
       break;
     case Entry::FREE_REQUESTED:
       of.ledger.freed(address, entry.stream_);
+      if (listener != nullptr) listener->native_freed(address, bytes);
       break;
     case Entry::FREE_COMPLETED:
       of.ledger.completed(address);
+      if (listener != nullptr) listener->native_completed(address, bytes);
       break;
     default:
       break;
   }
+}
+
+bool CudaLedgerWatch::is_hidden(Slot& of, Entry::Action action, void* address) noexcept {
+  if (action == Entry::ALLOC && HiddenBlock::hiding) [[unlikely]] {
+    of.hidden = address;
+    return true;
+  }
+  if (of.hidden.load(std::memory_order_relaxed) != address) [[likely]]
+    return false;
+  if (action == Entry::FREE_COMPLETED) of.hidden = nullptr;
+  return action == Entry::FREE_COMPLETED || action == Entry::FREE_REQUESTED;
 }
 
 }  // namespace lowtide::hooks

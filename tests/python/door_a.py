@@ -23,6 +23,7 @@ class Door:
         self.library = ctypes.CDLL(str(library))
         self.library.lowtide_cuda_error.restype = ctypes.c_char_p
         self.library.lowtide_cuda_stats_json.restype = ctypes.c_char_p
+        self.library.lowtide_cuda_placement_json.restype = ctypes.c_char_p
         self._callbacks = {}  # as long as the library may call them
 
     def _call(self, name, *arguments):
@@ -51,6 +52,24 @@ class Door:
 
     def stats(self, device=0):
         text = self.library.lowtide_cuda_stats_json(device)
+        if text is None:
+            raise Refused(self.library.lowtide_cuda_error().decode())
+        return json.loads(text)
+
+    def placement(self, call, *arguments, device=0):
+        """lowtide_cuda_placement_<call>: record, stop, mark, save, load, shadow, disengage."""
+        arguments = [str(argument).encode() for argument in arguments]
+        self._call(f"lowtide_cuda_placement_{call}", device, *arguments)
+
+    def engage(self, storages=(), device=0):
+        """Of tensors to be moved: their `untyped_storage()`."""
+        addresses = (ctypes.c_void_p * len(storages))(*(storage._cdata for storage in storages))
+        self._call(
+            "lowtide_cuda_placement_engage", device, addresses, ctypes.c_int64(len(storages))
+        )
+
+    def placed(self, device=0):
+        text = self.library.lowtide_cuda_placement_json(device)
         if text is None:
             raise Refused(self.library.lowtide_cuda_error().decode())
         return json.loads(text)

@@ -222,11 +222,9 @@ void PlacementSession::attach(void* base, std::unique_ptr<DeviceBackend> backend
   const std::lock_guard lock(lock_);
   LOWTIDE_CHECK(plan_ != nullptr && arena_ == nullptr,
                 "an arena needs a plan, and is the only one");
-  auto follower = std::make_unique<ProgramFollower>(*plan_);
   if (backend != nullptr) backend_ = std::move(backend);
   ArenaObserver& self = *this;
   arena_ = std::make_unique<PlacementArena>(*plan_, base, *backend_, self);
-  follower_ = std::move(follower);
   counts_ = {};
   hits_before_step_ = 0;
   bad_in_a_row_ = 0;

@@ -113,7 +113,7 @@ class PlacementSession final : ArenaObserver {
   [[nodiscard]] PlacementState state() const noexcept { return state_; }
 
   // --- The arena.
-  // Memory of plan().bytes; the plan is followed from its beginning.
+  // Memory of plan().bytes; the plan is followed on from where it is.
   void attach(void* base, std::unique_ptr<DeviceBackend> backend);
   // No arena after all; the plan is dropped.
   void give_up(std::string reason);

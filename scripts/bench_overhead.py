@@ -111,7 +111,7 @@ def judge_ops(bench, quick):
 
 
 def judge_allocator(bench):
-    done = subprocess.run([demolib.program("allocator_bench")], capture_output=True, text=True)
+    done = subprocess.run([demolib.program("cpu_allocator_bench")], capture_output=True, text=True)
     bench.say("\nAllocator pair\n" + done.stdout.rstrip())
     bench.require(
         "allocator pair with the ledger on against torch's own",

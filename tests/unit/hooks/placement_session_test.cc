@@ -144,6 +144,20 @@ TEST_F(PlacementSessionTest, ALoadedPlanServesEveryRequestOfTheSameProgram) {
   EXPECT_EQ(overlaps_.allocated, overlaps_.freed);
 }
 
+TEST_F(PlacementSessionTest, AMarkBeforeTheFirstRequestCounts) {
+  session_.start_recording();
+  for (int i = 0; i < 3; ++i) {
+    session_.mark();
+    free(allocate(1000));
+  }
+  session_.mark();
+  session_.wait_for_memory(plan_program(session_.take_recording()));
+  session_.mark();
+  attach();
+  free(allocate(1000));
+  EXPECT_EQ(counts().hits, 1);
+}
+
 TEST_F(PlacementSessionTest, AProbeShadowsAStepBeforeItIsReady) {
   PlacementTrainer program = trainer();
   program.build();

@@ -9,7 +9,7 @@
 // sets of pages of ours / peer, each the fastest of its 3 batches of thread CPU time. Then, for the
 // record, one replay of 10,000 events of a step (hooks/reserved_replay.h).
 //
-//   allocator_bench [--quick] [--json FILE]    exit 1: a requirement failed
+//   cpu_allocator_bench [--quick] [--json FILE]    exit 1: a requirement failed
 #include <malloc.h>
 
 #include <algorithm>
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
     } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
     } else {
-      std::fprintf(stderr, "Usage: allocator_bench [--quick] [--json FILE]\n");
+      std::fprintf(stderr, "Usage: cpu_allocator_bench [--quick] [--json FILE]\n");
       return 2;
     }
   }

@@ -29,6 +29,7 @@ bool fill(void* library, CudaRuntime& table) noexcept {
          look_up(library, "cudaDeviceSynchronize", table.device_synchronize) &&
          look_up(library, "cudaStreamIsCapturing", table.stream_is_capturing) &&
          look_up(library, "cudaThreadExchangeStreamCaptureMode", table.exchange_capture_mode) &&
+         look_up(library, "cudaGetDeviceProperties", table.get_device_properties) &&
          look_up(library, "cudaGetLastError", table.get_last_error) &&
          look_up(library, "cudaGetErrorString", table.get_error_string);
 }

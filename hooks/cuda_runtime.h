@@ -29,6 +29,7 @@ struct CudaRuntime {
   decltype(&::cudaDeviceSynchronize) device_synchronize = nullptr;
   decltype(&::cudaStreamIsCapturing) stream_is_capturing = nullptr;
   decltype(&::cudaThreadExchangeStreamCaptureMode) exchange_capture_mode = nullptr;
+  decltype(&::cudaGetDeviceProperties) get_device_properties = nullptr;
   decltype(&::cudaGetLastError) get_last_error = nullptr;
   decltype(&::cudaGetErrorString) get_error_string = nullptr;
 

@@ -117,6 +117,12 @@ void DeviceLedger::completed(void* address) noexcept {
   if (block->state != BlockState::gone) ledger.forget(block);
 }
 
+void DeviceLedger::reserved(int64_t bytes) noexcept {
+  const std::lock_guard in_order(impl_->order);
+  std::unique_lock lock(impl_->mutex);
+  impl_->tell(lock, [&](LedgerSink& sink) { sink.on_reserved(bytes); });
+}
+
 void DeviceLedger::begin_adoption() noexcept {
   Impl& ledger = *impl_;
   const std::lock_guard lock(ledger.mutex);

@@ -8,8 +8,8 @@
 // and `end_adoption()` blocks may come and go on other threads, and what went is not adopted.
 //
 // Thread safety: all calls, from any thread; several allocators may report to one ledger. Calls of
-// `allocated()`, `freed()` and `completed()` come one after the other, and the sink hears of blocks
-// in that order, from inside them, and must not call the allocators or those three. Else nothing is
+// `allocated()`, `freed()`, `completed()` and `reserved()` come one after the other, and the sink
+// hears of blocks in that order, from inside them, and must not call the allocators or those four. Else nothing is
 // thrown; a block that no memory was left to note is counted, not kept.
 #pragma once
 
@@ -44,6 +44,7 @@ class DeviceLedger {
   void allocated(void* address, int64_t requested_bytes, void* stream) noexcept;
   void freed(void* address, void* stream) noexcept;  // by the program
   void completed(void* address) noexcept;  // may be handed out again; always after freed()
+  void reserved(int64_t bytes) noexcept;   // came from the device, or went back (< 0): to the sink
 
   void begin_adoption() noexcept;  // forgets all blocks and counts
   void adopt(void* address, int64_t requested_bytes, bool live) noexcept;

@@ -25,6 +25,9 @@ class LedgerSink {
   virtual ~LedgerSink() = default;
   virtual void on_alloc(const MemoryEvent& event) noexcept = 0;
   virtual void on_free(const MemoryEvent& event) noexcept = 0;
+  // Of allocators that another one hands memory to: it came from the device (> 0 bytes) or went
+  // back (< 0).
+  virtual void on_reserved(int64_t bytes) noexcept { (void)bytes; }
 };
 
 // The op running on this thread, -1 = none.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "hooks/torch_cuda_placed.h"
@@ -166,5 +167,11 @@ int64_t TorchCudaAllocator::limit(int device) { return installed_allocator(devic
 void TorchCudaAllocator::set_pressure_handler(int device, PressureHandler* handler) {
   installed_allocator(device).set_pressure_handler(device, handler);
 }
+
+void TorchCudaAllocator::set_account(int device, std::function<std::string()> account) {
+  allocator_of(device).set_account(device, std::move(account));
+}
+
+bool TorchCudaAllocator::capturing(int device) { return allocator_of(device).capturing(device); }
 
 }  // namespace lowtide::hooks

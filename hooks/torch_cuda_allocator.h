@@ -28,6 +28,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "hooks/caching_core.h"
 #include "hooks/device_ledger.h"
@@ -65,6 +67,11 @@ class TorchCudaAllocator {
   [[nodiscard]] static int64_t limit(int device);
   // As CachingCore::set_pressure_handler.
   static void set_pressure_handler(int device, PressureHandler* handler);
+  // Extra text for the device's out-of-memory errors, asked for on the failing thread; empty =
+  // none.
+  static void set_account(int device, std::function<std::string()> account);
+  // Is a CUDA graph of the device being captured, as far as torch tells?
+  [[nodiscard]] static bool capturing(int device);
 };
 
 }  // namespace lowtide::hooks

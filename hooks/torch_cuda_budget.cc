@@ -150,6 +150,12 @@ std::string BudgetedCudaAllocator::account(int device) {
           format_bytes(stats.reserved_bytes[0].current);
   const std::string holders = to_text(watch_.ledger(device).largest_holders(5));
   if (!holders.empty()) text += ", largest holders: " + holders;
+  std::function<std::string()> more;
+  {
+    const std::lock_guard lock(mutex_);
+    more = slot(device).account;
+  }
+  if (more) text += ". " + more();
   return text;
 }
 
@@ -168,6 +174,7 @@ void BudgetedCudaAllocator::close() {
     for (int device = 0; device < CudaLedgerWatch::kMaxDevices; ++device) {
       Slot& of = slot(device);
       of.limit = kNoLimit;
+      of.account = nullptr;
       apply_limit(device);
       of.counts.limit_hits = of.counts.pressure_calls = of.counts.pressure_bytes = 0;
       of.counts.failures = 0;
@@ -220,6 +227,11 @@ void BudgetedCudaAllocator::set_pressure_handler(int device, PressureHandler* ha
     any = any || of.handler.get() != nullptr;
   }
   has_handlers_ = any;
+}
+
+void BudgetedCudaAllocator::set_account(int device, std::function<std::string()> account) {
+  const std::lock_guard lock(mutex_);
+  slot(device).account = std::move(account);
 }
 
 // Without mutex_: it waits for threads that may be asking for it inside the old one.

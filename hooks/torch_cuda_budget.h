@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <type_traits>
@@ -42,6 +43,8 @@ class BudgetedCudaAllocator : public ForwardingCudaAllocator {
   [[nodiscard]] int64_t limit(int device) noexcept { return slot(device).limit; }
   // The first one is set while no other thread allocates on CUDA.
   void set_pressure_handler(int device, PressureHandler* handler);
+  void set_account(int device, std::function<std::string()> account);
+  [[nodiscard]] bool capturing(int device) noexcept { return slot(device).captures > 0; }
 
   c10::DataPtr allocate(size_t bytes) override;
   void* raw_alloc(size_t bytes) override;
@@ -79,7 +82,9 @@ class BudgetedCudaAllocator : public ForwardingCudaAllocator {
     Counts counts;
     LightLock lock;  // of the handler
     CallbackSlot<PressureHandler> handler;
-    // Under mutex_: what the user set, while a limit is in force.
+    // Under mutex_:
+    std::function<std::string()> account;  // that is added to ours
+    // What the user set, while a limit is in force.
     bool limited = false;
     double users_fraction = 1;
   };

@@ -81,6 +81,14 @@ void CudaLedgerWatch::on_trace(const Entry& entry) noexcept {
       of.ledger.completed(address);
       if (listener != nullptr) listener->native_completed(address, bytes);
       break;
+    case Entry::SEGMENT_ALLOC:
+    case Entry::SEGMENT_MAP:
+      of.ledger.reserved(static_cast<int64_t>(entry.size_));
+      break;
+    case Entry::SEGMENT_FREE:
+    case Entry::SEGMENT_UNMAP:
+      of.ledger.reserved(-static_cast<int64_t>(entry.size_));
+      break;
     default:
       break;
   }

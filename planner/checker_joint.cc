@@ -47,7 +47,7 @@ class Program {
   [[nodiscard]] int64_t time_ns() const {
     int64_t sum = 0;
     for (const Line& line : lines_) {
-      sum += trace_.ops[line.op].host_ns + trace_.ops[line.op].device_ns;
+      sum += std::max(trace_.ops[line.op].host_ns, trace_.ops[line.op].device_ns);
     }
     return sum;
   }

@@ -63,12 +63,21 @@ class Result:
         return max((step["session"][key] for step in steps), default=-1)
 
 
-def train(*arguments, name="train_gpt", expect=(0,), timeout=1200, executable=None):
+def train(
+    *arguments,
+    name="train_gpt",
+    expect=(0,),
+    timeout=1200,
+    executable=None,
+    environment=None,
+):
     """One whole run. Raises RunFailed when the exit code is not one of `expect`."""
     with tempfile.TemporaryDirectory(prefix="lowtide-run-") as folder:
         path = pathlib.Path(folder) / "run.json"
         command = [str(executable or program(name)), *map(str, arguments), "--json", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, env=environment
+        )
         content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"steps": []}
     if done.returncode not in expect:
         raise RunFailed(

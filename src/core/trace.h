@@ -6,6 +6,7 @@
 // beyond that of const access. `validate()` states the invariants. File format: FORMAT.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -68,7 +69,9 @@ struct TraceOp {
   std::vector<StorageRef> inputs = {};  // storages whose values are read (deduplicated)
   std::vector<StorageId> outputs = {};  // storages created
   std::vector<StorageId> writes = {};   // storages written in place
-  [[nodiscard]] int64_t time_ns() const { return host_ns + device_ns; }
+  // The host issues an op while the device still works on earlier ones: the longer of the two is
+  // what the op adds to a step.
+  [[nodiscard]] int64_t time_ns() const { return std::max(host_ns, device_ns); }
   // What running it once more costs. A recomputation is not the first run again: its memory is warm
   // where the forward's was fresh.
   [[nodiscard]] int64_t recompute_ns() const { return replay_ns > 0 ? replay_ns : time_ns(); }

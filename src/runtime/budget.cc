@@ -4,7 +4,7 @@
 
 #include "core/bytes.h"
 #include "core/error.h"
-#include "hooks/caching_core.h"
+#include "hooks/training_memory.h"
 
 namespace lowtide::runtime {
 namespace {
@@ -32,7 +32,7 @@ int64_t available_memory() {
 
 int64_t budget_from_text(const std::string& text) {
   if (text == "none") {
-    return hooks::CachingCore::kNoLimit;
+    return hooks::TrainingMemory::kNoLimit;
   }
   if (text != "auto") {
     const int64_t bytes = parse_bytes(text, "budget");
@@ -59,7 +59,7 @@ int64_t budget_from_text(const std::string& text) {
 }
 
 int64_t limit_within(int64_t budget_bytes, int64_t reserve_bytes) {
-  if (budget_bytes == hooks::CachingCore::kNoLimit) {
+  if (budget_bytes == hooks::TrainingMemory::kNoLimit) {
     return budget_bytes;
   }
   if (reserve_bytes >= budget_bytes) {

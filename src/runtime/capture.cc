@@ -110,7 +110,7 @@ StorageKind kind_of(const at::Tensor& tensor) {
 
 StorageId sid_of(Runtime& runtime, const at::Tensor& tensor) {
   const c10::StorageImpl* storage = storage_of(tensor);
-  return runtime.log->storage_at(storage->data(), static_cast<int64_t>(storage->nbytes()),
+  return runtime.log->storage_at(storage->data(), runtime.budgeted_bytes(*storage),
                                  kind_of(tensor));
 }
 
@@ -217,6 +217,23 @@ void add_logged_inputs(OpFrame& frame, c10::ArrayRef<c10::IValue> arguments) {
   });
 }
 
+// Does the op work on the device of the budget? In backward each device has its own thread.
+bool on_device(const Runtime& runtime, c10::ArrayRef<c10::IValue> arguments) {
+  if (!runtime.streams.asynchronous()) {
+    return true;
+  }
+  bool any = false;
+  bool found = false;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor, int16_t, int16_t) {
+    any = true;
+    found = found || tensor.device() == runtime.streams.device();
+  });
+  for (const c10::IValue& value : arguments) {
+    found = found || (value.isDevice() && value.toDevice() == runtime.streams.device());
+  }
+  return found || !any;
+}
+
 void record_arguments(OpFrame& frame, c10::ArrayRef<c10::IValue> arguments) {
   OpRecord& record = *frame.record;
   Hasher structure;
@@ -305,7 +322,9 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
   const bool record =
       !frame.only_watch && (frame.phase == Phase::forward || frame.phase == Phase::other ||
                             (frame.phase == Phase::backward && c10::GradMode::is_enabled()));
-  const bool logged = runtime.log != nullptr && !frame.foreign;
+  const bool logged = runtime.log != nullptr && !frame.foreign &&
+                      (frame.phase != Phase::backward || on_device(runtime, arguments));
+  const bool capturing = runtime.capturing();
   if (record || frame.writes != 0 || logged) {
     RescueList rescues;
     {
@@ -314,8 +333,10 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
       if (logged) {
         runtime.poll_releases();
         frame.log_op = runtime.log->begin_op(info, frame.phase, hash_of_sizes(arguments));
-        runtime.log->op(frame.log_op).flops = flops_of(info, arguments);
-        add_logged_inputs(frame, arguments);
+        if (frame.log_op >= 0) {
+          runtime.log->op(frame.log_op).flops = flops_of(info, arguments);
+          add_logged_inputs(frame, arguments);
+        }
       }
       if (record) {
         frame.record = frame.tape->open_record();
@@ -324,6 +345,11 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
         frame.record->default_dtype = c10::get_default_dtype();
         frame.record->replayable = info.replayable;
         frame.record->keep_reason = info.keep_reason;
+        frame.record->stream = runtime.streams.current();
+        if (capturing) {
+          frame.record->replayable = false;
+          frame.record->keep_reason = "ran while a CUDA graph was captured";
+        }
         record_arguments(frame, arguments);
       }
       if (frame.writes != 0) {
@@ -335,12 +361,18 @@ void CaptureCore::begin(OpFrame& frame, Runtime& runtime, const OpInfo& info,
       }
     }
     rescues.run(runtime);
-    if (record && info.random) {
+    if (record && info.random && !capturing) {
       frame.record->rng = RngState::capture(generator_of(arguments));
       if (frame.record->rng == nullptr) {
         frame.record->replayable = false;
         frame.record->keep_reason = "its random generator cannot be saved";
       }
+    }
+    if (record && !info.random && !capturing && runtime.device_generator.defined()) {
+      frame.device_offset = RngState::offset_of(runtime.device_generator);
+    }
+    if (frame.log_op >= 0 && runtime.streams.asynchronous() && !capturing) {
+      frame.device_start = runtime.streams.timestamp();
     }
   }
   // An op's first run gives its price for eviction; probe steps measure every op.
@@ -385,6 +417,21 @@ bool only_wraps(OpFrame& frame, c10::ArrayRef<c10::IValue> results) {
   return all_known;
 }
 
+// Its end on the device, and whether it drew numbers there that it did not declare.
+void note_device_work(OpFrame& frame) {
+  Runtime& runtime = *frame.runtime;
+  if (frame.device_start.has_value() && frame.log_op >= 0) {
+    runtime.log->add_device_time(frame.log_op, std::move(*frame.device_start),
+                                 runtime.streams.timestamp());
+  }
+  if (frame.record == nullptr || frame.info->random || !runtime.device_generator.defined() ||
+      runtime.capturing() ||
+      RngState::offset_of(runtime.device_generator) == frame.device_offset) {
+    return;
+  }
+  frame.record->rng = RngState::at_offset(runtime.device_generator, frame.device_offset);
+}
+
 // Tensors that autograd saved while the op was open: their storages are known now.
 void settle_pending(OpFrame& frame) {
   for (SavedHolder* holder : frame.pending) {
@@ -406,6 +453,7 @@ void CaptureCore::end(OpFrame& frame, c10::ArrayRef<c10::IValue> results) {
   if (frame.tape == nullptr) {
     return;
   }
+  note_device_work(frame);
   const std::lock_guard lock(runtime.mutex);
   record_results(frame, results, ns);
   settle_pending(frame);
@@ -483,8 +531,8 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
         }
       }
     }
-    if (runtime.log != nullptr) {
-      slot.sid = runtime.log->created(storage->data(), slot.bytes);
+    if (frame.log_op >= 0) {
+      slot.sid = runtime.log->created(storage->data(), runtime.budgeted_bytes(*storage));
       runtime.watch_foreign(frame.tape, index);
       LoggedStorage& logged = runtime.log->storage(slot.sid);
       logged.captured = true;
@@ -557,8 +605,10 @@ void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> resu
     slot.trusted = slot.creator != 0 && runtime.trusted.contains(slot.recipe);
     if (runtime.log != nullptr && slot.sid != kNone) {
       LoggedStorage& logged = runtime.log->storage(slot.sid);
-      logged.writers.push_back(frame.log_op);
-      logged.replayable = !tape.opaque_at(slot, slot.version);
+      if (frame.log_op >= 0) {
+        logged.writers.push_back(frame.log_op);
+      }
+      logged.replayable = frame.log_op >= 0 && !tape.opaque_at(slot, slot.version);
       logged.keep_reason = logged.replayable    ? ""
                            : record->replayable ? "written by no operator that Lowtide saw"
                                                 : record->keep_reason;
@@ -574,10 +624,16 @@ void CaptureCore::abort(OpFrame& frame) noexcept {
     holder->forget_frame();
   }
   frame.pending.clear();
-  if (frame.record != nullptr && frame.tape != nullptr) {
-    const std::lock_guard lock(frame.runtime->mutex);
+  if (frame.tape == nullptr) {
+    return;
+  }
+  const std::lock_guard lock(frame.runtime->mutex);
+  if (frame.record != nullptr) {
     frame.tape->discard(frame.record);
     frame.record = nullptr;
+  }
+  if (frame.log_op >= 0 && frame.runtime->log != nullptr) {
+    frame.runtime->log->abort_op();
   }
 }
 

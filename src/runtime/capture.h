@@ -11,10 +11,12 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/core/Event.h>
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "runtime/op_info.h"
 #include "runtime/runtime_state.h"
@@ -36,6 +38,8 @@ struct OpFrame {
   int32_t log_op = -1;
   int64_t start_ns = 0;
   int64_t inner_ns = 0;  // of the ops inside
+  std::optional<c10::Event> device_start;  // logged ops of a device: before its work
+  uint64_t device_offset = 0;              // of the device's generator before the op
   bool timed = false;
   bool wrapper = false;               // contains other captured ops
   bool only_watch = false;            // its writes matter, no recipe is made

@@ -1,8 +1,9 @@
-// The autograd engine of a session: torch's own, with two virtuals overridden.
+// The autograd engine of a session: in front of the engine that was torch's default, which goes on
+// to run every backward on its own threads.
 //
 // `get_default_saved_variable_hooks` gives every tensor saved in a captured step a `SavedHolder`;
 // `execute` tells the runtime when backward begins and ends. Installed by replacing torch's engine
-// stub; the object is never destroyed (its worker threads belong to it).
+// stub; the object is never destroyed.
 #pragma once
 
 #include <memory>

@@ -58,8 +58,8 @@ class ChainPrice {
 
 int64_t Evictor::free_memory(int64_t need_bytes, int64_t request_bytes) noexcept {
   (void)request_bytes;
-  const int64_t limit = core_.limit();
-  const int64_t wanted = need_bytes + (limit == hooks::CachingCore::kNoLimit ? 0 : limit / 32);
+  const int64_t limit = memory_.limit();
+  const int64_t wanted = need_bytes + (limit == hooks::TrainingMemory::kNoLimit ? 0 : limit / 32);
   std::vector<StoragePtr> victims;
   int64_t freed = 0;
   try {
@@ -81,7 +81,7 @@ int64_t Evictor::free_memory(int64_t need_bytes, int64_t request_bytes) noexcept
         for (int32_t i = 0; i < tape->slots(); ++i) {
           const Slot& slot = tape->slot(i);
           if (!slot.sole_owner() || slot.bytes < kSmallestVictim || slot.opaque ||
-              slot.pinned_by > 0) {
+              slot.pinned_by > 0 || !runtime_->budgeted(*slot.held)) {
             continue;
           }
           // Saved last is needed first: the distance runs backwards over the packs.
@@ -102,7 +102,8 @@ int64_t Evictor::free_memory(int64_t need_bytes, int64_t request_bytes) noexcept
         if (!secure_recipe(*candidate.tape, candidate.slot)) {
           continue;
         }
-        if (!slot.trusted) {
+        if (!slot.trusted && memory_.has_values()) {
+          runtime_->streams.wait_for(candidate.tape->written_on(slot));
           slot.digest = digest_of(*slot.held);
           slot.has_digest = true;
         }

@@ -1,6 +1,6 @@
 // Memory pressure: turns saved tensors back into recipes until enough bytes are free.
 //
-// Called by the caching core when a request would cross the budget. Victims are storages that only
+// Called by the allocator when a request would cross the budget. Victims are storages that only
 // their slot owns, with a complete recipe, at least 1 KB; cheapest first by
 //   measured ns of the missing upstream chain / bytes / distance to the next use.
 // Pure farthest-next-use thrashes, own cost per byte ignores evicted parents (notes on eviction,
@@ -10,20 +10,20 @@
 #include <cstdint>
 #include <memory>
 
-#include "hooks/caching_core.h"
+#include "hooks/training_memory.h"
 #include "runtime/runtime_state.h"
 
 namespace lowtide::runtime {
 
 class Evictor : public hooks::PressureHandler {
  public:
-  Evictor(std::shared_ptr<Runtime> runtime, hooks::CachingCore& core)
-      : runtime_(std::move(runtime)), core_(core) {}
+  Evictor(std::shared_ptr<Runtime> runtime, const hooks::TrainingMemory& memory)
+      : runtime_(std::move(runtime)), memory_(memory) {}
   int64_t free_memory(int64_t need_bytes, int64_t request_bytes) noexcept override;
 
  private:
   std::shared_ptr<Runtime> runtime_;
-  hooks::CachingCore& core_;
+  const hooks::TrainingMemory& memory_;
 };
 
 }  // namespace lowtide::runtime

@@ -20,14 +20,20 @@ namespace {
 
 // The clock of ops without what the allocator's exchanges take: these have a price of their own.
 int64_t work_ns(const Runtime& runtime) {
-  return profiler::now_ns(runtime.clock) - runtime.core.stats().exchange_ns;
+  return profiler::now_ns(runtime.clock) - runtime.memory.stats().exchange_ns;
 }
 
 // Puts every generator that a replay touches back to where the program had left it.
 class GeneratorKeeper {
  public:
-  // The default generator is kept in any case: an op may draw from it without declaring that.
-  GeneratorKeeper() { about_to_set(at::globalContext().defaultGenerator(c10::kCPU)); }
+  // Default generators are kept in any case: an op may draw from them without declaring that.
+  // `of_device`: undefined on the CPU.
+  explicit GeneratorKeeper(const at::Generator& of_device) {
+    about_to_set(at::globalContext().defaultGenerator(c10::kCPU));
+    if (of_device.defined()) {
+      about_to_set(of_device);
+    }
+  }
   GeneratorKeeper(const GeneratorKeeper&) = delete;
   GeneratorKeeper& operator=(const GeneratorKeeper&) = delete;
   ~GeneratorKeeper() {
@@ -75,15 +81,17 @@ class Replay {
         tape_(std::move(tape)),
         target_(target),
         version_(version),
-        beside_(beside) {}
+        beside_(beside),
+        stream_(runtime.streams.current()) {}
 
   StoragePtr run() {
     {
       const std::lock_guard lock(runtime_.mutex);
       collect();
     }
+    order_streams();
     const BelowCapture below;
-    GeneratorKeeper generators;
+    GeneratorKeeper generators(runtime_.device_generator);
     for (size_t position = 0; position < ops_.size(); ++position) {
       run_op(position, generators);
     }
@@ -135,12 +143,14 @@ class Replay {
         }
         seen = 1;
         ops_.push_back(number);
+        add_stream(tape_->record(number).stream);
         for (const TensorRef& ref : tape_->record(number).tensors) {
           if (ref.kind != RefKind::slot) {
             continue;
           }
           if (!ref.written && live_at(ref.index, ref.version)) {
             pins_[ref.index] = tape_->slot(ref.index).identity.lock();
+            add_stream(tape_->written_on(tape_->slot(ref.index)));
           } else {
             stack.emplace_back(ref.index, ref.version);
           }
@@ -162,8 +172,29 @@ class Replay {
     }
   }
 
+  void add_stream(c10::StreamId stream) {
+    if (stream != stream_ && std::find(others_.begin(), others_.end(), stream) == others_.end()) {
+      others_.push_back(stream);
+    }
+  }
+
+  // What the forward's ops had read when they ran is read here on another stream.
+  void order_streams() {
+    for (const c10::StreamId other : others_) {
+      runtime_.streams.wait_for(other);
+    }
+  }
+
   // The storage a reference stands for. Called without the mutex.
   StoragePtr resolve(const OpRecord& record, const TensorRef& ref) {
+    StoragePtr storage = find_or_rebuild(record, ref);
+    if (!others_.empty() && storage) {
+      runtime_.streams.read_on_current(*storage);
+    }
+    return storage;
+  }
+
+  StoragePtr find_or_rebuild(const OpRecord& record, const TensorRef& ref) {
     {
       const std::lock_guard lock(runtime_.mutex);
       if (ref.kind == RefKind::external) {
@@ -204,6 +235,9 @@ class Replay {
                           std::to_string(external.counter_value) +
                           ": it was changed in place where Lowtide could not see it. Fix: make the "
                           "change inside the step, or run with LOWTIDE_DISABLE=1");
+    }
+    if (external.rescued) {
+      runtime_.streams.wait_for(external.rescued_on);
     }
     return external.storage;
   }
@@ -358,6 +392,7 @@ class Replay {
           "the op is found by verification");
     }
     tape.bind(index, storage);
+    slot.rebuilt_on = runtime.streams.current();
     if (hold) {
       slot.held = storage;
     }
@@ -376,6 +411,8 @@ class Replay {
   int32_t target_;
   int32_t version_;
   bool beside_;
+  const c10::StreamId stream_;         // that it runs on
+  std::vector<c10::StreamId> others_;  // that what it reads was written on
   std::vector<int32_t> ops_;
   std::unordered_map<int32_t, size_t> last_use_;
   std::unordered_map<int32_t, Buffer> buffers_;
@@ -392,6 +429,11 @@ StoragePtr rebuild(Runtime& runtime, const std::shared_ptr<Tape>& tape, int32_t 
   {
     const std::lock_guard lock(runtime.mutex);
     version = tape->slot(index).version;
+    if (runtime.capturing()) {
+      throw InternalError("the output of " + describe(*tape, tape->slot(index)) +
+                          " would have to be recomputed while a CUDA graph is captured. Fix: "
+                          "capture outside of Lowtide's steps, or run with LOWTIDE_DISABLE=1");
+    }
   }
   const int64_t start = work_ns(runtime);
   Replay replay(runtime, tape, index, version, false);

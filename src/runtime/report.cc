@@ -34,7 +34,7 @@ std::string SessionImpl::report() const {
     return out.str();
   }
   out << stats_.steps << " steps, phase " << to_string(phase_) << '\n';
-  row(out, "budget", budget_ == hooks::CachingCore::kNoLimit ? "none" : format_bytes(budget_));
+  row(out, "budget", budget_ == hooks::TrainingMemory::kNoLimit ? "none" : format_bytes(budget_));
   if (variants_.empty() || !current().plan().has_value()) {
     row(out, "peak so far", format_bytes(stats_.peak_reserved_bytes) + " reserved");
     return out.str();
@@ -130,7 +130,7 @@ void SessionImpl::say(const std::string& line) const {
 std::string SessionImpl::account_text() {
   std::string text =
       "Lowtide budget " +
-      (budget_ == hooks::CachingCore::kNoLimit ? std::string("none") : format_bytes(budget_)) +
+      (budget_ == hooks::TrainingMemory::kNoLimit ? std::string("none") : format_bytes(budget_)) +
       ", phase " + to_string(phase_);
   if (!variants_.empty() && current().plan().has_value()) {
     text += ", plan predicted " + format_bytes(current().plan()->predicted.peak_reserved_bytes);

@@ -69,6 +69,7 @@ void RescueList::run(Runtime& runtime) {
     runtime.counters.rescued_bytes += static_cast<int64_t>(copy->nbytes());
     entry.storage = std::move(copy);
     entry.rescued = true;
+    entry.rescued_on = runtime.streams.current();
   }
   items_.clear();
 }

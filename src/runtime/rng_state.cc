@@ -1,6 +1,7 @@
 #include "runtime/rng_state.h"
 
 #include <mutex>
+#include <utility>
 
 namespace lowtide::runtime {
 
@@ -22,6 +23,17 @@ std::unique_ptr<RngState> RngState::capture(at::Generator generator) {
     return state;
   }
   return nullptr;
+}
+
+std::unique_ptr<RngState> RngState::at_offset(at::Generator generator, uint64_t offset) {
+  auto state = capture(std::move(generator));
+  state->offset_ = offset;
+  return state;
+}
+
+uint64_t RngState::offset_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_offset();
 }
 
 void RngState::restore() const {

@@ -15,6 +15,11 @@ class RngState {
  public:
   // Null when the generator is of a kind Lowtide cannot save exactly: such an op is never replayed.
   [[nodiscard]] static std::unique_ptr<RngState> capture(at::Generator generator);
+  // A CUDA generator as it was at this offset, with the seed it has now.
+  [[nodiscard]] static std::unique_ptr<RngState> at_offset(at::Generator generator,
+                                                           uint64_t offset);
+  // Where a CUDA generator is in its stream of numbers.
+  [[nodiscard]] static uint64_t offset_of(at::Generator generator);
   // Puts the state back into the generator it was taken from.
   void restore() const;
   [[nodiscard]] const at::Generator& generator() const { return generator_; }

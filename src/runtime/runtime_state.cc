@@ -96,7 +96,8 @@ void Runtime::poll_releases() {
 
 void Runtime::watch_foreign(const std::shared_ptr<Tape>& owner, int32_t slot) {
   const Slot& made = owner->slot(slot);
-  if (made.bytes > 0 && !log->knows(made.identity._unsafe_get_target()->data())) {
+  if (made.bytes > 0 && budgeted(*made.identity._unsafe_get_target()) &&
+      !log->knows(made.identity._unsafe_get_target()->data())) {
     foreign.emplace_back(owner, slot);
   }
 }

@@ -6,6 +6,7 @@
 // (design section 5): a worker thread of an op may allocate, and so evict, at any moment.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
@@ -18,8 +19,9 @@
 #include <vector>
 
 #include "core/trace.h"
-#include "hooks/caching_core.h"
+#include "hooks/training_memory.h"
 #include "profiler/cpu_clock.h"
+#include "runtime/device_streams.h"
 #include "runtime/plan_index.h"
 #include "runtime/replay_times.h"
 #include "runtime/step_log.h"
@@ -44,9 +46,10 @@ struct StepCounters {
 
 class Runtime {
  public:
-  // `allocator`: gives memory to ops; outlives the runtime.
-  Runtime(profiler::ClockKind clock_kind, const hooks::CachingCore& allocator)
-      : clock(clock_kind), core(allocator) {}
+  // `allocator`: gives memory of `device` to ops; outlives the runtime.
+  Runtime(profiler::ClockKind clock_kind, const hooks::TrainingMemory& allocator,
+          c10::Device device)
+      : clock(clock_kind), memory(allocator), streams(device) {}
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -62,7 +65,20 @@ class Runtime {
   std::shared_ptr<Tape> tape;              // of the running step
   std::vector<std::weak_ptr<Tape>> older;  // earlier steps whose graphs are still alive
   const profiler::ClockKind clock;
-  const hooks::CachingCore& core;
+  const hooks::TrainingMemory& memory;
+  const DeviceStreams streams;  // of the device whose memory the budget is of
+  // Does the storage count against the budget? Others are never dropped: it would gain nothing.
+  [[nodiscard]] bool budgeted(const c10::StorageImpl& storage) const {
+    return storage.device() == streams.device();
+  }
+  [[nodiscard]] int64_t budgeted_bytes(const c10::StorageImpl& storage) const {
+    return budgeted(storage) ? static_cast<int64_t>(storage.nbytes()) : 0;
+  }
+
+  [[nodiscard]] bool capturing() const { return streams.asynchronous() && memory.capturing(); }
+
+  // On CUDA ops draw from the device's generator, some of them without declaring it.
+  at::Generator device_generator;
 
   bool in_step = false;
   bool verify = false;           // keep, recompute and compare at every unpack

@@ -108,6 +108,7 @@ void SavedHolder::bind_slot(int32_t index) {
   }
   // Nothing is dropped before its recipe has been verified once, whatever the plan says.
   const bool drop = slot.action == Action::drop && slot.trusted && slot.bytes > 0 &&
+                    runtime_->budgeted(*storage_) &&
                     (slot.pins.empty() ? secure_recipe(*tape_, index) : true);
   if (drop) {
     runtime_->counters.drops += 1;
@@ -146,6 +147,10 @@ c10::intrusive_ptr<c10::StorageImpl> SavedHolder::live_storage() {
       runtime_->watched.emplace_back(tape_, slot_);
     }
     live = slot.identity.lock();
+    if (live && slot.rebuilt_on.has_value() && *slot.rebuilt_on != runtime_->streams.current()) {
+      runtime_->streams.wait_for(*slot.rebuilt_on);
+      runtime_->streams.read_on_current(*live);
+    }
     const bool unproven = !slot.trusted && (runtime_->verify || slot.action == Action::drop);
     check = live && (unproven || slot.canary) && !slot.checked && !slot.unspecified;
     slot.checked |= check;
@@ -173,7 +178,9 @@ void SavedHolder::compare_with_recipe(const StoragePtr& live) {
     const InternalScope internal(*runtime_);
     const OptionalAllocations optional;
     try {
-      same = same_bytes(*live, *rebuild_beside(*runtime_, tape_, slot_));
+      const StoragePtr rebuilt = rebuild_beside(*runtime_, tape_, slot_);
+      same = runtime_->memory.has_values() ? same_bytes(*live, *rebuilt)
+                                           : live->nbytes() == rebuilt->nbytes();
     } catch (const c10::OutOfMemoryError&) {
       return;  // no room for a second copy now: a later verify step has it
     } catch (const Error& error) {

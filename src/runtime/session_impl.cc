@@ -1,5 +1,6 @@
 #include "runtime/session_impl.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
@@ -13,10 +14,10 @@
 #include "core/error.h"
 #include "core/trace_file.h"
 #include "core/version.h"
-#include "hooks/torch_cpu_allocator.h"
 #include "planner/simulator.h"
 #include "planner/strategy.h"
 #include "runtime/budget.h"
+#include "runtime/device_memory.h"
 #include "runtime/replay.h"
 #include "runtime/trace_builder.h"
 
@@ -61,23 +62,32 @@ SessionImpl::SessionImpl(SessionOptions options, std::shared_ptr<FrontEnd> front
   if (Runtime::active() != nullptr) {
     throw InvalidInput("a Lowtide session is already open in this process. Fix: end it first");
   }
-  core_ = &hooks::TorchCpuAllocator::core();
-  runtime_ = std::make_shared<Runtime>(profiler::choose_clock(at::get_num_threads()), *core_);
+  const c10::Device device = device_from_text(options_.device);
+  memory_ = memory_of(device);
+  // A device works on while its host thread sleeps.
+  const profiler::ClockKind clock = device.is_cpu() ? profiler::choose_clock(at::get_num_threads())
+                                                    : profiler::ClockKind::wall;
+  runtime_ = std::make_shared<Runtime>(clock, *memory_, device);
+  if (!device.is_cpu()) {
+    runtime_->device_generator = at::globalContext().defaultGenerator(device);
+  }
   if (!options_.plan_file.empty()) {
     load_given_plan();
   } else if (options_.store) {
     load_stored();
   }
   front_end_ = front_end != nullptr ? std::move(front_end) : make_front_end();
-  hooks::TorchCpuAllocator::install();
-  hooks::TorchCpuAllocator::set_account([this] { return account_text(); });
-  evictor_ = std::make_unique<Evictor>(runtime_, *core_);
-  core_->set_limit(limit_);
-  core_->set_pressure_handler(evictor_.get());
+  memory_->open();
+  memory_->trim();  // what earlier work left cached counts as reserved
+  leave_room_outside();
+  memory_->set_account([this] { return account_text(); });
+  evictor_ = std::make_unique<Evictor>(runtime_, *memory_);
+  memory_->set_limit(limit_);
+  memory_->set_pressure_handler(evictor_.get());
   engine_ = std::make_unique<EngineInstallation>(runtime_, *front_end_);
   runtime_->rescale = [this](double ratio) {
     scaling_wanted_ = true;  // planning takes time and memory: it waits for the end of the step
-    return limit_ == hooks::CachingCore::kNoLimit ? nullptr : current().scaled(ratio, limit_);
+    return limit_ == hooks::TrainingMemory::kNoLimit ? nullptr : current().scaled(ratio, limit_);
   };
   runtime_->find_variant = [this]() -> std::shared_ptr<const PlanIndex> {
     for (size_t v = 0; v < variants_.size(); ++v) {
@@ -112,20 +122,30 @@ SessionImpl::~SessionImpl() {
   runtime_->rescale = nullptr;
   runtime_->find_variant = nullptr;
   engine_.reset();
-  core_->set_sink(nullptr);
-  core_->set_pressure_handler(nullptr);
-  core_->set_limit(hooks::CachingCore::kNoLimit);
-  core_->set_reserved_target(hooks::CachingCore::kNoLimit);
+  memory_->set_sink(nullptr);
+  memory_->set_pressure_handler(nullptr);
+  memory_->set_limit(hooks::TrainingMemory::kNoLimit);
   try {
     rebuild_all(*runtime_);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lowtide: a graph that outlives the session keeps its recipes: %s\n",
                  error.what());
   }
-  hooks::TorchCpuAllocator::set_account(nullptr);
-  hooks::TorchCpuAllocator::uninstall();
+  memory_->close();
   front_end_.reset();
-  core_->trim();
+}
+
+// What the device holds beside the allocator's memory is part of the budget too.
+void SessionImpl::leave_room_outside() {
+  const int64_t outside = memory_->outside_bytes();
+  if (limit_ == hooks::TrainingMemory::kNoLimit || outside == 0) return;
+  limit_ = std::min(limit_, limit_within(budget_, reserve_) - outside);
+  if (limit_ <= 0) {
+    throw OutOfBudget("a budget of " + format_bytes(budget_) + " is less than the " +
+                          format_bytes(outside) + " that " + memory_->device() +
+                          " holds beside torch's memory. Fix: a larger budget",
+                      budget_, -1);
+  }
 }
 
 // ------------------------------------------------------------------ stored files
@@ -133,7 +153,7 @@ SessionImpl::~SessionImpl() {
 TraceSettings SessionImpl::settings() const {
   TraceSettings settings;
   settings.name = options_.name;
-  settings.device = "cpu";
+  settings.device = memory_->device();
   settings.torch_version = LOWTIDE_TORCH_VERSION;
   settings.lowtide_version = kVersion;
   settings.intra_op_threads = at::get_num_threads();
@@ -146,7 +166,7 @@ void SessionImpl::load_stored() {
   if (!trace.has_value()) {
     return;
   }
-  auto variant = std::make_unique<Variant>(std::move(*trace), options_.strategy);
+  auto variant = std::make_unique<Variant>(std::move(*trace), *memory_, options_.strategy);
   std::optional<Plan> plan = store_.find_plan(variant->fingerprint());
   const bool verified = plan.has_value() && plan->measured.verified;
   if (verified && plan->budget_bytes == budget_ && plan->account.reserve_bytes == reserve_ &&
@@ -181,7 +201,7 @@ void SessionImpl::load_given_plan() {
     throw Mismatch("the plan " + options_.plan_file + " was made under other settings: " +
                    difference + ". Fix: measure again under the present ones");
   }
-  auto variant = std::make_unique<Variant>(std::move(trace), options_.strategy);
+  auto variant = std::make_unique<Variant>(std::move(trace), *memory_, options_.strategy);
   const bool verified = plan.measured.verified;
   if (options_.budget == "auto" || options_.budget == "none") {
     budget_ = plan.budget_bytes;
@@ -224,19 +244,29 @@ bool SessionImpl::begin_step(bool whole) {
     }
     return false;
   }
+  if (memory_->capturing()) {
+    if (!std::exchange(said_capturing_, true)) {
+      std::fprintf(stderr,
+                   "lowtide: a CUDA graph is being captured: the step runs plain, and what it "
+                   "allocates is never dropped\n");
+    }
+    step_running_ = false;
+    return false;
+  }
   try {
     choose_mode(whole);
   } catch (...) {
     step_running_ = false;
     throw;
   }
-  core_->reset_peaks();
-  core_at_begin_ = core_->stats();
+  memory_->reset_peaks();
+  core_at_begin_ = memory_->stats();
   exceptions_at_begin_ = std::uncaught_exceptions();
   if (watched_step_) {
     runtime_->begin_step();
     front_end_->enter_thread();
   }
+  if (phase_ != SessionPhase::enforce) runtime_->streams.synchronize();
   step_start_ns_ = profiler::now_ns(runtime_->clock);
   return true;
 }
@@ -248,8 +278,8 @@ void SessionImpl::choose_mode(bool whole) {
       build_variant();
       phase_ = SessionPhase::verify;
       // Held as tightly as a budget would: so it is seen what exchanging memory costs.
-      core_->trim();
-      core_->set_reserved_target(current().trace().peaks.rounded_bytes);
+      memory_->trim();
+      memory_->set_reserved_target(current().trace().peaks.rounded_bytes);
     } catch (const Error& error) {
       // Training goes on: eviction keeps the budget without a plan.
       std::fprintf(stderr, "lowtide: no plan can be made: %s\n", error.what());
@@ -266,7 +296,9 @@ void SessionImpl::choose_mode(bool whole) {
   }
   stats_.phase = phase_;
   runtime_->verify = phase_ == SessionPhase::verify;
-  runtime_->replay_times = runtime_->verify ? &replay_times_ : nullptr;
+  // The host's clock does not tell what a device takes for a recomputation.
+  const bool timed = runtime_->verify && !runtime_->streams.asynchronous();
+  runtime_->replay_times = timed ? &replay_times_ : nullptr;
   runtime_->plan = {};
   runtime_->canary = 0;
   watched_step_ = true;
@@ -305,18 +337,18 @@ void SessionImpl::pick_canary() {
 }
 
 void SessionImpl::start_log() {
-  core_->trim();
-  const hooks::CoreStats stats = core_->stats();
-  probe_resident_requested_ = stats.requested.current;
-  probe_resident_rounded_ = stats.reserved.current;
-  open_log_ = std::make_unique<StepLog>(*core_, runtime_->internal);
+  memory_->trim();
+  probe_resident_requested_ = memory_->stats().requested.current;
+  probe_resident_rounded_ = memory_->held_bytes();
+  open_log_ = std::make_unique<StepLog>(*memory_, runtime_->internal);
   runtime_->log = open_log_.get();
   ++runtime_->log_id;
-  core_->set_sink(open_log_.get());
+  memory_->set_sink(open_log_.get());
 }
 
 void SessionImpl::end_step() noexcept {
   try {
+    if (phase_ != SessionPhase::enforce) runtime_->streams.synchronize();
     const int64_t step_ns = profiler::now_ns(runtime_->clock) - step_start_ns_;
     if (watched_step_) {
       front_end_->leave_thread();
@@ -325,7 +357,7 @@ void SessionImpl::end_step() noexcept {
     const bool failed = std::uncaught_exceptions() > exceptions_at_begin_;
     strict_error_ = runtime_->plan.strict_error;
     account_step(step_ns);
-    const hooks::CoreStats core = core_->stats();
+    const hooks::CoreStats core = memory_->stats();
     const int64_t exchange_ns = core.exchange_ns - core_at_begin_.exchange_ns;
     if (open_log_ != nullptr) {
       finish_log(failed, step_ns - exchange_ns);
@@ -333,7 +365,7 @@ void SessionImpl::end_step() noexcept {
     if (failed && !watched_step_) warmup_.give_up_unwatched();
     if (!failed && (whole_step_ || phase_ == SessionPhase::warmup)) {
       handle_mismatches();
-      if (scaling_wanted_ && limit_ != hooks::CachingCore::kNoLimit && !variants_.empty()) {
+      if (scaling_wanted_ && limit_ != hooks::TrainingMemory::kNoLimit && !variants_.empty()) {
         current().prepare_scaling();
       }
       scaling_wanted_ = false;
@@ -365,7 +397,7 @@ void SessionImpl::end_step() noexcept {
 }
 
 void SessionImpl::account_step(int64_t step_ns) {
-  const hooks::CoreStats core = core_->stats();
+  const hooks::CoreStats core = memory_->stats();
   const StepCounters& counters = runtime_->counters;
   last_step_ = {};
   last_step_.index = ++stats_.steps;
@@ -402,7 +434,7 @@ void SessionImpl::account_step(int64_t step_ns) {
 // -------------------------------------------------------------------- probe
 
 void SessionImpl::finish_log(bool failed, int64_t step_ns) {
-  core_->set_sink(nullptr);
+  memory_->set_sink(nullptr);
   {
     const std::lock_guard lock(runtime_->mutex);  // threads outside the step look too
     runtime_->log = nullptr;
@@ -447,17 +479,14 @@ void SessionImpl::build_variant() {
       same = group;
     }
   }
-  hooks::CachingCore* core = core_;
-  TraceBuilder builder(same, [core](int64_t bytes) {
-    return bytes <= 0 ? int64_t{0}
-                      : static_cast<int64_t>(core->rounded_size(static_cast<size_t>(bytes)));
-  });
+  TraceBuilder builder(same, [this](int64_t bytes) { return memory_->rounded_size(bytes); });
   Trace trace = builder.build(settings());
   // The log costs time too: warm-up steps know the plain step better.
   if (const int64_t plain_ns = warmup_.plain_ns(); plain_ns > 0 && variants_.empty()) {
     trace.step_ns = warmup_.plain_is_unwatched() ? plain_ns : std::min(trace.step_ns, plain_ns);
     trace.watch_ns = warmup_.watch_ns();
   }
+  trace.outside_bytes += memory_->outside_bytes();
   const bool pressed = same.back()->had_evictions();
   const planner::Simulator simulator(trace);
   const planner::SimulationResult plain =
@@ -467,7 +496,7 @@ void SessionImpl::build_variant() {
   trace.peaks.reserved_bytes = pressed ? 0 : last_step_.peak_reserved_bytes;
   trace.peaks.measured = !pressed;
   trace.validate();
-  variants_.push_back(std::make_unique<Variant>(std::move(trace), options_.strategy));
+  variants_.push_back(std::make_unique<Variant>(std::move(trace), *memory_, options_.strategy));
   current_ = variants_.size() - 1;
   stats_.variants = static_cast<int64_t>(variants_.size());
   logs_.clear();
@@ -482,7 +511,7 @@ void SessionImpl::build_variant() {
 void SessionImpl::make_plan() {
   if (!current().plan().has_value()) {
     const int64_t budget =
-        budget_ == hooks::CachingCore::kNoLimit ? budget_ : budget_ - tightened_bytes_;
+        budget_ == hooks::TrainingMemory::kNoLimit ? budget_ : budget_ - tightened_bytes_;
     try {
       current().make_plan(budget, reserve_);
     } catch (const OutOfBudget& error) {
@@ -497,12 +526,12 @@ void SessionImpl::make_plan() {
     plan.measured.compared = inherited_.compared;
     plan.measured.mismatched = inherited_.mismatched;
   }
-  if (limit_ != hooks::CachingCore::kNoLimit) {
+  if (limit_ != hooks::TrainingMemory::kNoLimit) {
     // What was allocated before the session is part of the budget, but not of what the core hands
     // out.
     limit_ = budget_ - reserve_ - current().trace().outside_bytes;
-    if (core_ != nullptr) {
-      core_->set_limit(limit_);
+    if (evictor_ != nullptr) {  // the memory is open
+      memory_->set_limit(limit_);
     }
   }
   stats_.variants = static_cast<int64_t>(variants_.size());
@@ -514,8 +543,8 @@ void SessionImpl::make_plan() {
 void SessionImpl::go_enforce() {
   phase_ = SessionPhase::enforce;
   confirm_enforced_ = true;
-  core_->trim();
-  core_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
+  memory_->trim();
+  memory_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
 }
 
 void SessionImpl::after_verify() {
@@ -526,7 +555,7 @@ void SessionImpl::after_verify() {
       current_ = 0;
       from_file_ = false;
       phase_ = SessionPhase::warmup;
-      core_->set_reserved_target(hooks::CachingCore::kNoLimit);
+      memory_->set_reserved_target(hooks::TrainingMemory::kNoLimit);
     }
     replay_times_.clear();
     return;  // an odd step: verify in the next one
@@ -549,6 +578,9 @@ void SessionImpl::after_verify() {
     runtime_->never_drop.insert(planned.creator);
     current().forbid(ordinal, planned.output, "could not be verified");
   }
+  if (!memory_->has_values()) {
+    std::fprintf(stderr, "lowtide: values not verified (double)\n");
+  }
   if (!strict_) {
     reprice();
   }
@@ -559,9 +591,10 @@ void SessionImpl::after_verify() {
   // A later run with another budget may rely on it only when every storage that any plan could drop
   // has been compared.
   const std::vector<uint64_t> droppable = current().droppable();
-  inherited_.verified = std::all_of(droppable.begin(), droppable.end(), [this](uint64_t recipe) {
-    return runtime_->trusted.contains(recipe);
-  });
+  inherited_.verified = memory_->has_values() &&
+                        std::all_of(droppable.begin(), droppable.end(), [this](uint64_t recipe) {
+                          return runtime_->trusted.contains(recipe);
+                        });
   Measured& measured = current().mutable_plan().measured;
   measured.verified = inherited_.verified;
   measured.compared = inherited_.compared;
@@ -625,7 +658,7 @@ void SessionImpl::after_enforced() {
       current_ = 0;
       from_file_ = false;
       phase_ = SessionPhase::warmup;
-      core_->set_reserved_target(hooks::CachingCore::kNoLimit);
+      memory_->set_reserved_target(hooks::TrainingMemory::kNoLimit);
       say("the stored trace is of another program; measuring this one");
     } else {
       learn_structure();
@@ -638,7 +671,7 @@ void SessionImpl::after_enforced() {
   }
   // The first steps under a new plan still hold what the earlier mode left alive.
   if (runtime_->counters.evictions > 0 && tightenings_ < kMaxTightenings &&
-      limit_ != hooks::CachingCore::kNoLimit) {
+      limit_ != hooks::TrainingMemory::kNoLimit) {
     ++tightenings_;
     tightened_bytes_ += std::max<int64_t>(runtime_->counters.evicted_bytes, limit_ / 200);
     say("the plan needed " + format_bytes(runtime_->counters.evicted_bytes) +
@@ -648,7 +681,7 @@ void SessionImpl::after_enforced() {
       current().make_plan(budget, reserve_);
       current().mutable_plan().budget_bytes = budget_;
       current().mutable_plan().measured = inherited_;
-      core_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
+      memory_->set_reserved_target(current().plan()->predicted.peak_reserved_bytes);
     } catch (const OutOfBudget&) {
       tightenings_ = kMaxTightenings;  // eviction keeps the budget, at its price
     }
@@ -670,7 +703,7 @@ void SessionImpl::change_budget(int64_t budget_bytes) {
   budget_ = budget_bytes;
   stats_.budget_bytes = budget_;
   limit_ = limit_within(budget_, reserve_);
-  core_->set_limit(limit_);
+  memory_->set_limit(limit_);
 }
 
 void SessionImpl::learn_structure() {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/caching_core.h"
+#include "hooks/training_memory.h"
 #include "runtime/capture.h"
 #include "runtime/engine.h"
 #include "runtime/eviction.h"
@@ -55,6 +55,7 @@ class SessionImpl {
   void rely_on_eviction() { plan_or_smallest_ = true; }
 
  private:
+  void leave_room_outside();
   void load_stored();
   void load_given_plan();
   void choose_mode(bool whole);
@@ -82,7 +83,7 @@ class SessionImpl {
   int64_t reserve_ = 0;
   int64_t limit_ = 0;  // budget - reserve, what the allocator may reserve
   Store store_;
-  hooks::CachingCore* core_ = nullptr;
+  std::unique_ptr<hooks::TrainingMemory> memory_;
   std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<FrontEnd> front_end_;
   std::unique_ptr<EngineInstallation> engine_;
@@ -113,6 +114,7 @@ class SessionImpl {
 
   std::atomic<bool> step_running_{false};
   std::atomic<bool> said_concurrent_{false};
+  bool said_capturing_ = false;
   bool whole_step_ = true;
   bool watched_step_ = true;
   int exceptions_at_begin_ = 0;

@@ -1,6 +1,8 @@
 #include "runtime/step_log.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "core/hash.h"
 
@@ -51,6 +53,11 @@ void StepLog::on_free(const hooks::MemoryEvent& event) noexcept {
 
 int32_t StepLog::begin_op(const OpInfo& info, Phase phase, uint64_t sizes) {
   const std::lock_guard lock(mutex_);
+  if (open_ops_ > 0 && open_thread_ != std::this_thread::get_id()) {
+    return -1;
+  }
+  open_thread_ = std::this_thread::get_id();
+  ++open_ops_;
   const auto id = static_cast<int32_t>(ops_.size());
   ops_.emplace_back();
   ops_.back().info = &info;
@@ -74,8 +81,14 @@ int32_t StepLog::begin_again(int32_t op) {
   return id;
 }
 
+void StepLog::abort_op() {
+  const std::lock_guard lock(mutex_);
+  --open_ops_;
+}
+
 void StepLog::end_op(int32_t op, int64_t ns, uint64_t key, uint64_t shape_key) {
   const std::lock_guard lock(mutex_);
+  --open_ops_;
   LoggedOp& done = ops_[static_cast<size_t>(op)];
   done.ns = ns;
   done.key = key;
@@ -84,6 +97,11 @@ void StepLog::end_op(int32_t op, int64_t ns, uint64_t key, uint64_t shape_key) {
   if (!done.wrapper) {
     add_event(EventKind::op_end, op);
   }
+}
+
+void StepLog::add_device_time(int32_t op, c10::Event begin, c10::Event end) {
+  const std::lock_guard lock(mutex_);
+  device_times_.push_back({op, std::move(begin), std::move(end)});
 }
 
 StorageId StepLog::storage_at(const void* address, int64_t bytes, StorageKind kind_if_new) {
@@ -97,7 +115,7 @@ StorageId StepLog::storage_at(const void* address, int64_t bytes, StorageKind ki
   storage.bytes = bytes;
   storage.rounded = bytes;
   storage.resident = true;
-  storage.outside = address != nullptr && core_.requested_size(address) == 0;
+  storage.outside = bytes > 0 && !memory_.counts(address);
   storage.kind = kind_if_new;
   storages_.push_back(std::move(storage));
   evicted_.push_back(0);
@@ -199,6 +217,12 @@ void StepLog::finish(int64_t step_ns, int64_t resident_requested, int64_t reside
   step_ns_ = step_ns;
   resident_requested_ = resident_requested;
   resident_rounded_ = resident_rounded;
+  for (const DeviceTime& time : device_times_) {
+    constexpr double kNsPerMs = 1e6;
+    const double ns = time.begin.elapsedTime(time.end) * kNsPerMs;
+    ops_[static_cast<size_t>(time.op)].device_ns = std::max<int64_t>(0, std::llround(ns));
+  }
+  device_times_.clear();
   complete_ = true;
 }
 

@@ -10,17 +10,20 @@
 // it).
 #pragma once
 
+#include <c10/core/Event.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "core/trace.h"
-#include "hooks/caching_core.h"
 #include "hooks/ledger.h"
+#include "hooks/training_memory.h"
 #include "runtime/op_info.h"
 
 namespace lowtide::runtime {
@@ -28,7 +31,8 @@ namespace lowtide::runtime {
 struct LoggedOp {
   const OpInfo* info = nullptr;
   Phase phase = Phase::forward;
-  int64_t ns = 0;
+  int64_t ns = 0;         // of the host
+  int64_t device_ns = 0;  // 0 on the CPU
   uint64_t key = 0;
   uint64_t shape_key = 0;
   uint64_t sizes = 0;
@@ -54,23 +58,29 @@ struct LoggedStorage {
 
 class StepLog : public hooks::LedgerSink {
  public:
-  // `core`: whose blocks count; memory that is not its own is outside the allocator. `internal`:
+  // `memory`: whose blocks count; what is not its own is outside the allocator. `internal`:
   // stretches of Lowtide's own work that are open now (InternalScope); both outlive the log.
-  StepLog(const hooks::CachingCore& core, const std::atomic<int>& internal)
-      : core_(core), internal_(internal) {}
+  StepLog(const hooks::TrainingMemory& memory, const std::atomic<int>& internal)
+      : memory_(memory), internal_(internal) {}
 
   // Ledger sink. What is allocated inside `internal` stretches is left out.
   void on_alloc(const hooks::MemoryEvent& event) noexcept override;
   void on_free(const hooks::MemoryEvent& event) noexcept override;
 
-  // `sizes`: hash of all tensor sizes among the arguments.
-  int32_t begin_op(const OpInfo& info, Phase phase, uint64_t sizes);
+  // `sizes`: hash of all tensor sizes among the arguments. -1 where an op of another thread is open
+  // (a backward over several devices): a trace is a sequence, and that op's memory counts as what
+  // happens meanwhile.
+  [[nodiscard]] int32_t begin_op(const OpInfo& info, Phase phase, uint64_t sizes);
   // An open op turned out to be a wrapper of the ops inside it.
   void mark_wrapper(int32_t op);
   // An open op contains others but has work of its own, done after them: it begins here. Its new
   // id.
   int32_t begin_again(int32_t op);
+  // An open op has failed.
+  void abort_op();
   void end_op(int32_t op, int64_t ns, uint64_t key, uint64_t shape_key);
+  // The op's work on the device lies between these.
+  void add_device_time(int32_t op, c10::Event begin, c10::Event end);
   LoggedOp& op(int32_t i) { return ops_[static_cast<size_t>(i)]; }
 
   // The storage at an address; one not seen before is resident (alive when the step began).
@@ -92,6 +102,7 @@ class StepLog : public hooks::LedgerSink {
   // The program's own free of a storage whose bytes were evicted at that time.
   void free_absent(StorageId sid);
 
+  // REQUIRES: the device's work of the step is done.
   void finish(int64_t step_ns, int64_t resident_requested, int64_t resident_rounded);
   [[nodiscard]] int64_t step_ns() const { return step_ns_; }
   [[nodiscard]] bool complete() const { return complete_; }
@@ -105,7 +116,7 @@ class StepLog : public hooks::LedgerSink {
  private:
   void add_event(EventKind kind, int32_t id) { events_.push_back({kind, id}); }
 
-  const hooks::CachingCore& core_;
+  const hooks::TrainingMemory& memory_;
   const std::atomic<int>& internal_;
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;
@@ -115,6 +126,13 @@ class StepLog : public hooks::LedgerSink {
   std::vector<char> evicted_;
   std::unordered_map<const void*, StorageId> at_;
   std::unordered_set<const void*> internal_blocks_;  // allocated or taken by replay and eviction
+  struct DeviceTime {
+    int32_t op;
+    c10::Event begin, end;
+  };
+  std::vector<DeviceTime> device_times_;
+  int32_t open_ops_ = 0;  // all of open_thread_
+  std::thread::id open_thread_;
   int32_t next_unpack_ = 0;
   int64_t evictions_ = 0;
   int64_t step_ns_ = 0;

@@ -19,6 +19,7 @@ void OpRecord::clear() {
   key = 0;
   shape_key = 0;
   ordinal = -1;
+  stream = 0;
 }
 
 OpRecord* Tape::open_record() {
@@ -103,6 +104,11 @@ bool Tape::unfilled_at(const Slot& slot, int32_t version) {
 
 bool Tape::opaque_at(const Slot& slot, int32_t version) {
   return slot.opaque || version >= slot.lost_from || unfilled_at(slot, version);
+}
+
+c10::StreamId Tape::written_on(const Slot& slot) const {
+  if (slot.rebuilt_on.has_value()) return *slot.rebuilt_on;
+  return slot.writers.empty() ? 0 : records_[static_cast<size_t>(slot.writers.back())]->stream;
 }
 
 bool Tape::needed_by_holders(int32_t wanted) {

@@ -13,6 +13,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/Stream.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -64,6 +66,7 @@ struct OpRecord {
   uint64_t key = 0;
   uint64_t shape_key = 0;
   int32_t ordinal = -1;  // position among the step's forward ops; -1 = not one
+  c10::StreamId stream = 0;  // it ran on
 
   void clear();
 };
@@ -88,6 +91,7 @@ struct Slot {
   int32_t lost_from = INT32_MAX;  // first version that no recorded op describes
   bool trusted = false;           // this recipe was verified: may be dropped, needs no digest
   bool unspecified = false;       // some of its bytes mean nothing: cannot be compared
+  std::optional<c10::StreamId> rebuilt_on;  // the stream its present bytes were recomputed on
   bool canary = false;
   bool checked = false;  // compared with its recipe in this step
   bool has_digest = false;
@@ -106,6 +110,7 @@ struct External {
   const c10::StorageImpl* original = nullptr;
   int32_t readers = 0;  // committed records that refer to it
   bool rescued = false;
+  c10::StreamId rescued_on = 0;  // the stream that the clone was made on
 };
 
 class Tape {
@@ -136,6 +141,9 @@ class Tape {
   [[nodiscard]] int32_t find_external(const c10::StorageImpl* storage) const;
   // `storage` is from now on the live value of the slot.
   void bind(int32_t slot, const c10::intrusive_ptr<c10::StorageImpl>& storage);
+
+  // The stream that the slot's present bytes were written on.
+  [[nodiscard]] c10::StreamId written_on(const Slot& slot) const;
 
   // True if a live saved tensor could need `external` for its recomputation.
   [[nodiscard]] bool needed_by_holders(int32_t external);

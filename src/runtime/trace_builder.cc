@@ -55,30 +55,40 @@ void TraceBuilder::map_ops() {
 
 void TraceBuilder::pool_times() {
   using Instance = std::tuple<uint64_t, uint64_t, uint64_t, Phase>;
-  std::map<Instance, std::vector<int64_t>> samples;
+  struct Samples {
+    std::vector<int64_t> host;
+    std::vector<int64_t> device;
+  };
+  std::map<Instance, Samples> samples;
   const auto instance = [](const LoggedOp& op) {
     return Instance{op.info->name_hash, op.shape_key, op.sizes, op.phase};
   };
   for (const StepLog* log : logs_) {
     for (const LoggedOp& op : log->ops_) {
       if (!op.wrapper && op.done) {
-        samples[instance(op)].push_back(op.ns);
+        samples[instance(op)].host.push_back(op.ns);
+        samples[instance(op)].device.push_back(op.device_ns);
       }
     }
   }
-  std::map<Instance, profiler::SampleStats> pooled;
+  struct Pooled {
+    profiler::SampleStats host;
+    profiler::SampleStats device;
+  };
+  std::map<Instance, Pooled> pooled;
   for (auto& [key, values] : samples) {
-    pooled[key] = profiler::pool(values);
+    pooled[key] = {profiler::pool(values.host), profiler::pool(values.device)};
   }
   for (size_t i = 0; i < last_->ops_.size(); ++i) {
     if (op_of_[i] == kNone) {
       continue;
     }
-    const profiler::SampleStats& stats = pooled[instance(last_->ops_[i])];
+    const auto& [host, device] = pooled[instance(last_->ops_[i])];
     TraceOp& op = trace_.ops[static_cast<size_t>(op_of_[i])];
-    op.host_ns = stats.median_ns;
-    op.iqr_ns = stats.iqr_ns;
-    op.samples = static_cast<int32_t>(stats.count);
+    op.host_ns = host.median_ns;
+    op.device_ns = device.median_ns;
+    op.iqr_ns = device.median_ns > host.median_ns ? device.iqr_ns : host.iqr_ns;
+    op.samples = static_cast<int32_t>(host.count);
   }
   std::vector<int64_t> steps;
   for (const StepLog* log : logs_) {
@@ -87,7 +97,7 @@ void TraceBuilder::pool_times() {
   trace_.step_ns = profiler::pool(steps).median_ns;
   int64_t attributed = 0;
   for (const TraceOp& op : trace_.ops) {
-    attributed += op.host_ns;
+    attributed += op.time_ns();
   }
   if (trace_.step_ns > 0) {
     trace_.quality.unattributed_share = std::clamp(

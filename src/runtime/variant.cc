@@ -3,17 +3,17 @@
 #include <utility>
 
 #include "core/error.h"
-#include "hooks/reserved_replay.h"
 #include "planner/simulator.h"
 
 namespace lowtide::runtime {
 
-planner::PlannerOptions planner_options(int64_t reserve_bytes, const std::string& strategy) {
+planner::PlannerOptions planner_options(const hooks::TrainingMemory& memory, int64_t reserve_bytes,
+                                        const std::string& strategy) {
   planner::PlannerOptions options;
   if (!strategy.empty()) options.strategies = {"keep_all", strategy};
   options.reserve_bytes = reserve_bytes;
-  // Reserved bytes come from the very core that will serve the run, over a counting backend.
-  options.reserved_replay = [](const std::vector<planner::SimulatedMemoryEvent>& events) {
+  // Reserved bytes come from an allocator of the run's own rules, over a counting backend.
+  options.reserved_replay = [&memory](const std::vector<planner::SimulatedMemoryEvent>& events) {
     std::vector<hooks::ReplayEvent> sequence;
     sequence.reserve(events.size());
     for (const planner::SimulatedMemoryEvent& event : events) {
@@ -22,7 +22,7 @@ planner::PlannerOptions planner_options(int64_t reserve_bytes, const std::string
       }
     }
     std::vector<planner::ReservedPeak> ways;
-    for (const hooks::ReplayHold& hold : hooks::replay_holds(sequence)) {
+    for (const hooks::ReplayHold& hold : memory.replay_holds(sequence)) {
       ways.push_back({hold.reserved_bytes, hold.exchanges});
     }
     return ways;
@@ -30,20 +30,21 @@ planner::PlannerOptions planner_options(int64_t reserve_bytes, const std::string
   return options;
 }
 
-Variant::Variant(Trace trace, std::string strategy)
+Variant::Variant(Trace trace, const hooks::TrainingMemory& memory, std::string strategy)
     : trace_(std::make_unique<Trace>(std::move(trace))),
+      memory_(memory),
       strategy_(std::move(strategy)),
       fingerprint_(trace_->fingerprint()) {}
 
 const planner::Frontier& Variant::frontier() {
   if (!frontier_.has_value()) {
-    frontier_ = planner::build_frontier(*trace_, planner_options(0, strategy_));
+    frontier_ = planner::build_frontier(*trace_, planner_options(memory_, 0, strategy_));
   }
   return *frontier_;
 }
 
 void Variant::make_plan(int64_t budget_bytes, int64_t reserve_bytes) {
-  planner::PlannerOptions options = planner_options(reserve_bytes, strategy_);
+  planner::PlannerOptions options = planner_options(memory_, reserve_bytes, strategy_);
   const planner::Frontier* all = frontier_.has_value() ? &*frontier_ : nullptr;
   if (all == nullptr) {
     // An ample budget needs no search.

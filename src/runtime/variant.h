@@ -14,6 +14,7 @@
 
 #include "core/plan.h"
 #include "core/trace.h"
+#include "hooks/training_memory.h"
 #include "planner/planner.h"
 #include "runtime/plan_index.h"
 #include "runtime/replay_times.h"
@@ -22,7 +23,8 @@ namespace lowtide::runtime {
 
 class Variant {
  public:
-  explicit Variant(Trace trace, std::string strategy = {});
+  // `memory`: where its steps run; outlives the variant.
+  Variant(Trace trace, const hooks::TrainingMemory& memory, std::string strategy = {});
 
   [[nodiscard]] const Trace& trace() const { return *trace_; }
   [[nodiscard]] const std::optional<Plan>& plan() const { return plan_; }
@@ -54,6 +56,7 @@ class Variant {
   void forget_plans();
 
   std::unique_ptr<Trace> trace_;
+  const hooks::TrainingMemory& memory_;
   const std::string strategy_;
   uint64_t fingerprint_ = 0;
   std::optional<planner::Frontier> frontier_;
@@ -62,8 +65,10 @@ class Variant {
   mutable std::map<size_t, std::shared_ptr<const PlanIndex>> point_index_;
 };
 
-// `strategy`: empty = the planner's default.
-[[nodiscard]] planner::PlannerOptions planner_options(int64_t reserve_bytes,
+// For steps that run on `memory`, which outlives the options. `strategy`: empty = the planner's
+// default.
+[[nodiscard]] planner::PlannerOptions planner_options(const hooks::TrainingMemory& memory,
+                                                      int64_t reserve_bytes,
                                                       const std::string& strategy = {});
 
 }  // namespace lowtide::runtime

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "counting/mapping_counter.h"
+#include "hooks/torch_cpu_memory.h"
 #include "planner/checker.h"
 #include "planner/planner.h"
 #include "runtime/store.h"
@@ -41,7 +42,8 @@ SessionOptions quick(const std::string& budget) {
 }
 
 planner::PlannerOptions quick_planning() {
-  planner::PlannerOptions options = runtime::planner_options(0);
+  static const auto memory = hooks::make_torch_cpu_memory();
+  planner::PlannerOptions options = runtime::planner_options(*memory, 0);
   options.bound_work = 0;  // nobody reads how near the plans are
   return options;
 }

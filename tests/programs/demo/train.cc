@@ -62,6 +62,7 @@ SessionOptions session_options(const Options& options) {
   SessionOptions session;
   session.budget = options.budget;
   session.reserve = options.reserve;
+  session.device = options.device == Device::cuda ? "cuda" : "cpu";
   session.strategy = options.strategy;
   session.name = options.name;
   session.directory = options.directory;
@@ -76,12 +77,13 @@ SessionOptions session_options(const Options& options) {
 
 class Trainer {
  public:
-  Trainer(const Program& program, const Options& options, RunLog& log, Session* session)
+  Trainer(const Program& program, const Options& options, c10::Device device, RunLog& log,
+          Session* session)
       : options_(options),
         log_(log),
         session_(session),
         data_(program.data(options)),
-        device_(torch_device(options.device)),
+        device_(device),
         judge_(make_memory_judge(options.device)),
         model_(program.model(options, data_->classes())) {
     model_->to(device_);
@@ -202,12 +204,13 @@ class Trainer {
 void train(const Program& program, const Options& options, RunLog& log) {
   at::set_num_threads(options.threads);
   if (options.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
+  const c10::Device device = torch_device(options.device);
   torch::manual_seed(options.seed);
   std::optional<Session> session;
   if (options.lowtide) session.emplace(session_options(options));
   std::optional<LimitedAllocator> limited;
   if (options.limit_bytes) limited.emplace(*options.limit_bytes);
-  Trainer trainer(program, options, log, session ? &*session : nullptr);
+  Trainer trainer(program, options, device, log, session ? &*session : nullptr);
   trainer.run();
 }
 

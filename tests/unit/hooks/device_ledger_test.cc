@@ -158,6 +158,19 @@ TEST(DeviceLedger, ManyBlocksComeAndGo) {
   EXPECT_TRUE(ledger.largest_holders(3).empty());
 }
 
+TEST(DeviceLedger, TellsItsSinkOfReservedBytes) {
+  struct Reserved : SeenByLedger {
+    void on_reserved(int64_t bytes) noexcept override { all.push_back(bytes); }
+    std::vector<int64_t> all;
+  } seen;
+  DeviceLedger ledger;
+  ledger.reserved(4096);  // nobody listens
+  ledger.set_sink(&seen);
+  ledger.reserved(2048);
+  ledger.reserved(-2048);
+  EXPECT_EQ(seen.all, (std::vector<int64_t>{2048, -2048}));
+}
+
 TEST(DeviceLedger, CanBeReadAndItsSinkReplacedWhileBlocksComeAndGo) {
   DeviceLedger ledger;
   std::atomic<bool> done{false};

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
+#include "hooks/torch_cpu_memory.h"
 #include "put_allocator.h"
 #include "random/judge.h"
 #include "runtime/variant.h"
@@ -140,8 +141,9 @@ class Enforced {
       }
       (void)restartable.step(&probe);  // the first enforced one stores the verified plan
       const Trace& trace = *probe.trace();
+      const auto memory = hooks::make_torch_cpu_memory();
       const planner::Frontier frontier =
-          planner::build_frontier(trace, runtime::planner_options(0));
+          planner::build_frontier(trace, runtime::planner_options(*memory, 0));
       options.budget = std::to_string(budgets_of(trace, frontier).at_percent(50) + room);
     }
     restartable.end();

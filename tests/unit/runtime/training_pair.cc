@@ -33,7 +33,7 @@ class ChaosAllocator : public c10::Allocator {
     if (active != nullptr && active->in_step && !inside && drawn()) {
       inside = true;
       runtime::Evictor evictor(std::shared_ptr<runtime::Runtime>(active, [](auto*) {}),
-                               hooks::TorchCpuAllocator::core());
+                               active->memory);
       evictor.free_memory(INT64_MAX / 4, 0);
       inside = false;
     }

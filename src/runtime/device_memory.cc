@@ -1,0 +1,61 @@
+#include "runtime/device_memory.h"
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <string>
+
+#include "core/error.h"
+#include "hooks/torch_cpu_memory.h"
+
+namespace lowtide::runtime {
+namespace {
+
+using CudaMemory = hooks::TrainingMemory* (*)(int device, std::string* why_not);
+
+// liblowtide_cuda.so lies beside this library; a program that trains on the CPU never loads it.
+CudaMemory load_cuda_memory() {
+  Dl_info own{};
+  std::string path;
+  if (dladdr(reinterpret_cast<void*>(&load_cuda_memory), &own) != 0) path = own.dli_fname;
+  path.resize(path.find_last_of('/') + 1);
+  path += "liblowtide_cuda.so";
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw InvalidInput(std::string("Lowtide's CUDA library cannot be loaded: ") + dlerror() +
+                       ". Fix: build Lowtide with a torch that has CUDA, and install its libraries "
+                       "into one folder");
+  }
+  return reinterpret_cast<CudaMemory>(dlsym(library, "lowtide_cuda_training_memory"));
+}
+
+}  // namespace
+
+c10::Device device_from_text(const std::string& text) {
+  try {
+    c10::Device device(text);
+    if (device.is_cuda() && !device.has_index()) device.set_index(0);
+    if (device.is_cpu() || device.is_cuda()) return device;
+  } catch (const c10::Error&) {
+    // Said below, in our words.
+  }
+  throw InvalidInput("device '" + text + "' is none that a session can train on. Fix: cpu, cuda or "
+                     "cuda:1");
+}
+
+std::unique_ptr<hooks::TrainingMemory> memory_of(c10::Device device) {
+  if (device.is_cpu()) return hooks::make_torch_cpu_memory();
+  if (!at::globalContext().hasCUDA()) {
+    throw InvalidInput("device " + device.str() +
+                       ": torch sees no CUDA device in this process. Fix: link or load "
+                       "libtorch_cuda.so before the session begins, on a machine with a GPU");
+  }
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  std::string why_not;
+  std::unique_ptr<hooks::TrainingMemory> memory(load_cuda_memory()(device.index(), &why_not));
+  if (memory == nullptr) throw InvalidInput("device " + device.str() + ": " + why_not);
+  return memory;
+}
+
+}  // namespace lowtide::runtime

@@ -9,8 +9,8 @@
 //
 // Thread safety: all calls, from any thread; several allocators may report to one ledger. Calls of
 // `allocated()`, `freed()`, `completed()` and `reserved()` come one after the other, and the sink
-// hears of blocks in that order, from inside them, and must not call the allocators or those four. Else nothing is
-// thrown; a block that no memory was left to note is counted, not kept.
+// hears of blocks in that order, from inside them, and must not call the allocators or those four.
+// Else nothing is thrown; a block that no memory was left to note is counted, not kept.
 #pragma once
 
 #include <cstddef>

@@ -30,8 +30,7 @@ class TorchCudaMemory final : public TrainingMemory, private LedgerSink {
   explicit TorchCudaMemory(int device) : device_(device), has_values_(!device_is_a_double()) {
     const CudaRuntime* const runtime = CudaRuntime::find();
     cudaDeviceProp properties{};
-    if (runtime != nullptr &&
-        runtime->get_device_properties(&properties, device) == cudaSuccess) {
+    if (runtime != nullptr && runtime->get_device_properties(&properties, device) == cudaSuccess) {
       name_ = std::string(" ") + properties.name;
     }
   }
@@ -59,13 +58,10 @@ class TorchCudaMemory final : public TrainingMemory, private LedgerSink {
     try {
       set_sink(nullptr);
       TorchCudaAllocator::ledger(device_).set_sink(nullptr);
-      if (installed_) {
-        TorchCudaAllocator::uninstall();
-      } else {
-        set_pressure_handler(nullptr);
-        set_account(nullptr);
-        set_limit(kNoLimit);
-      }
+      set_pressure_handler(nullptr);
+      set_account(nullptr);
+      set_limit(kNoLimit);
+      if (installed_) TorchCudaAllocator::uninstall();
     } catch (const std::exception&) {
       // Another allocator was put on top of the door meanwhile: then the door stays, for it.
     }
@@ -93,15 +89,10 @@ class TorchCudaMemory final : public TrainingMemory, private LedgerSink {
   }
   // All of the device's memory that torch tensors lie in is the native allocator's.
   [[nodiscard]] bool counts(const void*) const noexcept override { return true; }
+  [[nodiscard]] int64_t capacity_bytes() const noexcept override { return device_memory().total; }
   [[nodiscard]] int64_t outside_bytes() const noexcept override {
-    try {
-      const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(
-          static_cast<c10::DeviceIndex>(device_));
-      return std::max<int64_t>(
-          0, static_cast<int64_t>(total - free) - stats().reserved.current);
-    } catch (const std::exception&) {
-      return 0;
-    }
+    const Device memory = device_memory();
+    return std::max<int64_t>(0, memory.total - memory.free - stats().reserved.current);
   }
 
   int64_t trim() noexcept override {
@@ -147,6 +138,20 @@ class TorchCudaMemory final : public TrainingMemory, private LedgerSink {
   [[nodiscard]] bool has_values() const noexcept override { return has_values_; }
 
  private:
+  struct Device {
+    int64_t free = 0;
+    int64_t total = 0;
+  };
+  [[nodiscard]] Device device_memory() const noexcept {
+    try {
+      const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(
+          static_cast<c10::DeviceIndex>(device_));
+      return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+    } catch (const std::exception&) {
+      return {};  // the device is in trouble: the program's own next call says so
+    }
+  }
+
   // The ledger's events, under the native allocator's lock of the device.
   void on_alloc(const MemoryEvent& event) noexcept override {
     count(event, 1, [&](LedgerSink& sink, const MemoryEvent& seen) { sink.on_alloc(seen); });
@@ -187,7 +192,7 @@ class TorchCudaMemory final : public TrainingMemory, private LedgerSink {
   const bool has_values_;
   std::string name_;
   bool open_ = false;
-  bool installed_ = false;  // by us
+  bool installed_ = false;   // by us
   mutable LightLock mutex_;  // of what is below
   CoreStats stats_;
   CallbackSlot<LedgerSink> sink_;

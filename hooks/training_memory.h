@@ -45,6 +45,8 @@ class TrainingMemory {
   [[nodiscard]] virtual int64_t rounded_size(int64_t bytes) const noexcept = 0;
   // Is what lies at this address of the device part of reserved bytes?
   [[nodiscard]] virtual bool counts(const void* address) const noexcept = 0;
+  // Of the device as a whole; 0 where the machine's own limits count.
+  [[nodiscard]] virtual int64_t capacity_bytes() const noexcept { return 0; }
   // In use on the device, by whomever, beside reserved bytes; 0 where there is nothing to ask.
   [[nodiscard]] virtual int64_t outside_bytes() const noexcept = 0;
 

@@ -117,8 +117,8 @@ class Walkthrough {
     std::set<StorageId> kept;
     for (const OpId op : ops) {
       const TraceOp& replayed = trace_.ops[op];
-      recompute_ns_ +=
-          replayed.replay_ns != 0 ? replayed.replay_ns : std::max(replayed.host_ns, replayed.device_ns);
+      recompute_ns_ += replayed.replay_ns != 0 ? replayed.replay_ns
+                                               : std::max(replayed.host_ns, replayed.device_ns);
       for (const StorageId s : run_allocations(op)) buffers[s] = 0;
       for (const StorageId s : written_by(op)) {
         if (buffers.count(s) == 1) ++buffers[s];

@@ -425,8 +425,7 @@ void note_device_work(OpFrame& frame) {
                                  runtime.streams.timestamp());
   }
   if (frame.record == nullptr || frame.info->random || !runtime.device_generator.defined() ||
-      runtime.capturing() ||
-      RngState::offset_of(runtime.device_generator) == frame.device_offset) {
+      runtime.capturing() || RngState::offset_of(runtime.device_generator) == frame.device_offset) {
     return;
   }
   frame.record->rng = RngState::at_offset(runtime.device_generator, frame.device_offset);

@@ -37,7 +37,7 @@ struct OpFrame {
   Phase phase = Phase::forward;
   int32_t log_op = -1;
   int64_t start_ns = 0;
-  int64_t inner_ns = 0;  // of the ops inside
+  int64_t inner_ns = 0;                    // of the ops inside
   std::optional<c10::Event> device_start;  // logged ops of a device: before its work
   uint64_t device_offset = 0;              // of the device's generator before the op
   bool timed = false;

@@ -14,20 +14,24 @@ namespace {
 
 using CudaMemory = hooks::TrainingMemory* (*)(int device, std::string* why_not);
 
-// liblowtide_cuda.so lies beside this library; a program that trains on the CPU never loads it.
+// It lies beside this library; a program that trains on the CPU never loads it.
 CudaMemory load_cuda_memory() {
+#ifdef LOWTIDE_CUDA_LIBRARY
   Dl_info own{};
   std::string path;
   if (dladdr(reinterpret_cast<void*>(&load_cuda_memory), &own) != 0) path = own.dli_fname;
   path.resize(path.find_last_of('/') + 1);
-  path += "liblowtide_cuda.so";
+  path += LOWTIDE_CUDA_LIBRARY;
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw InvalidInput(std::string("Lowtide's CUDA library cannot be loaded: ") + dlerror() +
-                       ". Fix: build Lowtide with a torch that has CUDA, and install its libraries "
-                       "into one folder");
+                       ". Fix: install Lowtide's libraries into one folder");
   }
   return reinterpret_cast<CudaMemory>(dlsym(library, "lowtide_cuda_training_memory"));
+#else
+  throw InvalidInput(
+      "this Lowtide was built without CUDA. Fix: build it with a torch that has CUDA");
+#endif
 }
 
 }  // namespace
@@ -40,7 +44,8 @@ c10::Device device_from_text(const std::string& text) {
   } catch (const c10::Error&) {
     // Said below, in our words.
   }
-  throw InvalidInput("device '" + text + "' is none that a session can train on. Fix: cpu, cuda or "
+  throw InvalidInput("device '" + text +
+                     "' is none that a session can train on. Fix: cpu, cuda or "
                      "cuda:1");
 }
 

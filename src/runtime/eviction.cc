@@ -102,9 +102,9 @@ int64_t Evictor::free_memory(int64_t need_bytes, int64_t request_bytes) noexcept
         if (!secure_recipe(*candidate.tape, candidate.slot)) {
           continue;
         }
-        if (!slot.trusted && memory_.has_values()) {
+        if (!slot.trusted) {
           runtime_->streams.wait_for(candidate.tape->written_on(slot));
-          slot.digest = digest_of(*slot.held);
+          slot.digest = runtime_->digest_of_values(*slot.held);
           slot.has_digest = true;
         }
         if (runtime_->log != nullptr && slot.sid != kNone) {

@@ -25,6 +25,7 @@
 #include "runtime/plan_index.h"
 #include "runtime/replay_times.h"
 #include "runtime/step_log.h"
+#include "runtime/storage_bytes.h"
 #include "runtime/tape.h"
 
 namespace lowtide::runtime {
@@ -75,6 +76,10 @@ class Runtime {
     return budgeted(storage) ? static_cast<int64_t>(storage.nbytes()) : 0;
   }
 
+  // Of what means nothing: the same for all.
+  [[nodiscard]] Digest128 digest_of_values(const c10::StorageImpl& storage) const {
+    return memory.has_values() ? digest_of(storage) : Digest128{};
+  }
   [[nodiscard]] bool capturing() const { return streams.asynchronous() && memory.capturing(); }
 
   // On CUDA ops draw from the device's generator, some of them without declaring it.

@@ -9,12 +9,12 @@
 // Life (design section 5): warm-up -> probe -> plan -> verify -> enforce, all of it on the user's
 // own steps and under the budget from the first one. One session at a time per process; it is
 // stepped from one thread at a time (a second concurrent step runs plain and says so once). While a
-// session lives, torch's allocator of its device and autograd engine stub are Lowtide's; its end puts both
-// back. The budget covers what Lowtide's allocator reserves plus what the step uses of memory
-// allocated before the session (a model built first): the latter is known after the probe. Throws
-// InvalidInput (options), OutOfBudget (from step(), or as c10::OutOfMemoryError from inside an op),
-// Mismatch (a plan given by hand that belongs to another program). With LOWTIDE_DISABLE=1 every
-// call is a pass-through.
+// session lives, torch's allocator of its device and autograd engine stub are Lowtide's; its end
+// puts both back. The budget covers what Lowtide's allocator reserves plus what the step uses of
+// memory allocated before the session (a model built first): the latter is known after the probe.
+// Throws InvalidInput (options), OutOfBudget (from step(), or as c10::OutOfMemoryError from inside
+// an op), Mismatch (a plan given by hand that belongs to another program). With LOWTIDE_DISABLE=1
+// every call is a pass-through.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@
 namespace lowtide {
 
 struct SessionOptions {
-  std::string budget = "auto";   // "2GiB", bytes, "auto" (cgroup limit or available memory), "none"
+  // "2GiB", bytes, "auto" (CPU: cgroup limit or available memory; CUDA: the device's), "none"
+  std::string budget = "auto";
   // Whose memory the budget is of: "cpu", "cuda" (its first device), "cuda:1". On CUDA the budget
   // covers what torch reserves and what else the device holds, and times are of the device; tensors
   // elsewhere are left alone.

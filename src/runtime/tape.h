@@ -65,7 +65,7 @@ struct OpRecord {
   int64_t ns = 0;  // measured, 0 = not (yet)
   uint64_t key = 0;
   uint64_t shape_key = 0;
-  int32_t ordinal = -1;  // position among the step's forward ops; -1 = not one
+  int32_t ordinal = -1;      // position among the step's forward ops; -1 = not one
   c10::StreamId stream = 0;  // it ran on
 
   void clear();

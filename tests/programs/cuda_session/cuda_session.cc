@@ -182,7 +182,8 @@ json plain_around() {
 json other_devices() {
   const Tensor weight = torch::ones({1}, on_cuda).requires_grad_();
   const Tensor on_host = torch::ones({4 * kMiB / 4}).requires_grad_();
-  const Tensor second = torch::ones({4 * kMiB / 4}, torch::Device(torch::kCUDA, 1)).requires_grad_();
+  const Tensor second =
+      torch::ones({4 * kMiB / 4}, torch::Device(torch::kCUDA, 1)).requires_grad_();
   const Tensor input = torch::empty({16 * kMiB / 4}, on_cuda);
   const auto step = [&] {
     Tensor sum = (on_host.sin() * on_host).sum().to(torch::kCUDA) +
@@ -291,12 +292,14 @@ json autocast() {
 }  // namespace
 
 int main() {
-  const std::pair<const char*, json (*)()> cases[] = {
-      {"plain_around", plain_around},
-      {"undeclared_draws", undeclared_draws}, {"streams", streams},
-      {"other_devices", other_devices},       {"captured_step", captured_step},
-      {"comes_and_goes", comes_and_goes},     {"refusals", refusals},
-      {"autocast", autocast}};
+  const std::pair<const char*, json (*)()> cases[] = {{"plain_around", plain_around},
+                                                      {"undeclared_draws", undeclared_draws},
+                                                      {"streams", streams},
+                                                      {"other_devices", other_devices},
+                                                      {"captured_step", captured_step},
+                                                      {"comes_and_goes", comes_and_goes},
+                                                      {"refusals", refusals},
+                                                      {"autocast", autocast}};
   for (const auto& [name, run] : cases) {
     json result;
     try {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "hooks/torch_cpu_allocator.h"
+#include "hooks/torch_cpu_memory.h"
 #include "put_allocator.h"
 #include "runtime/eviction.h"
 #include "runtime/runtime_state.h"
@@ -145,7 +146,8 @@ int64_t smallest_budget(const Program& program) {
   options.store = false;
   const SessionRun run = run_session(program, 7, options);
   LOWTIDE_CHECK(run.trace.has_value(), "no trace after the probe");
-  runtime::Variant variant(*run.trace);
+  const auto memory = hooks::make_torch_cpu_memory();
+  runtime::Variant variant(*run.trace, *memory);
   return variant.smallest_peak_bytes() + run.trace->outside_bytes;
 }
 

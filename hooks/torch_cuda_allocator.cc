@@ -169,9 +169,11 @@ void TorchCudaAllocator::set_pressure_handler(int device, PressureHandler* handl
 }
 
 void TorchCudaAllocator::set_account(int device, std::function<std::string()> account) {
-  allocator_of(device).set_account(device, std::move(account));
+  installed_allocator(device).set_account(device, std::move(account));
 }
 
-bool TorchCudaAllocator::capturing(int device) { return allocator_of(device).capturing(device); }
+bool TorchCudaAllocator::capturing(int device) {
+  return installed_allocator(device).capturing(device);
+}
 
 }  // namespace lowtide::hooks

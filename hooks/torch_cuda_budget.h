@@ -73,7 +73,6 @@ class BudgetedCudaAllocator : public ForwardingCudaAllocator {
   // Gives memory back to the native allocator that nobody uses: false where there is none. Not
   // called while a graph is captured.
   virtual bool give_back_unused(int /*device*/) { return false; }
-  [[nodiscard]] bool capturing(int device) noexcept { return slot(device).captures > 0; }
 
  private:
   struct Slot {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "core/error.h"
 #include "hooks/backend_cuda.h"
 #include "hooks/cuda_runtime.h"
 #include "hooks/device_core.h"
@@ -98,6 +99,19 @@ void report_unknown(const char* what, const void* block) noexcept {
                what, block);
 }
 
+// torch's graph trees send all that a thread allocates to a pool, whatever the stream; a graph
+// takes only what its own capture allocates, and none is underway yet. The trees would go on to ask
+// the allocator what lives in the pool, which torch's pluggable one cannot pass on to us.
+void refuse_graph_trees(const std::function<bool(CUstream_st*)>& filter) {
+  if (!filter(nullptr)) return;
+  throw InvalidInput(
+      "torch.compile with CUDA graphs (mode=\"reduce-overhead\" or \"max-autotune\") asks the "
+      "allocator what lives in a graph's pool, and torch's CUDAPluggableAllocator, behind which "
+      "Lowtide's functions are, cannot answer. Fix: use Lowtide's door A (liblowtide_cuda.so, "
+      "lowtide_cuda_install()) instead of the pluggable allocator, or compile without graphs: the "
+      "default mode, or mode=\"max-autotune-no-cudagraphs\"");
+}
+
 template <typename Visit>
 void for_each_core(Visit visit) noexcept {
   for (std::atomic<DeviceCore*>& slot : door_cores) {
@@ -182,6 +196,7 @@ void lowtide_record_stream(void* block, CUstream_st* stream) {
 
 void lowtide_begin_allocate_to_pool(int device, PoolId id,
                                     std::function<bool(CUstream_st*)> filter) {
+  refuse_graph_trees(filter);
   try {
     DeviceCore* const core = core_of(device);
     const auto accepts = [filter = std::move(filter)](DeviceStream stream) {

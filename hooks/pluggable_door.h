@@ -5,11 +5,12 @@
 // One core per device, made at its first use and kept until the process ends. Devices are numbered
 // as CUDA does; a stream is a cudaStream_t, null the default stream. Sizes are bytes.
 //
-// Thread safety: all calls, from any thread. Nothing is thrown, with one exception: where
+// Thread safety: all calls, from any thread. Nothing is thrown, with two exceptions. Where
 // lowtide_malloc() cannot meet a request and the process has torch, it throws torch's own
 // OutOfMemoryError with the account as its text, which is what torch expects of an allocator (it
 // would take a null pointer for memory). Without torch the text goes to stderr, null is returned,
-// and cudaGetLastError() says "out of memory".
+// and cudaGetLastError() says "out of memory". And lowtide_begin_allocate_to_pool() throws
+// lowtide::InvalidInput for torch.compile's graph trees, which door B cannot serve.
 #pragma once
 
 #include <stddef.h>
@@ -55,7 +56,7 @@ void lowtide_reset_accumulated_stats(int device);
 const char* lowtide_last_error(void);
 
 #ifdef __cplusplus
-// A graph's pool, or a user's: C++ types, as torch has them.
+// A graph's pool: C++ types, as torch has them. One that takes every stream is refused, above.
 void lowtide_begin_allocate_to_pool(int device,
                                     std::pair<unsigned long long, unsigned long long> id,
                                     std::function<bool(CUstream_st*)> filter);

@@ -29,11 +29,11 @@ def environment(**settings):
     return clean
 
 
-def run(program, *arguments, timeout=600, **settings):
+def run(program, *arguments, timeout=600, extra=None, **settings):
     """Runs a Python program over the double; the finished process, with text."""
     return subprocess.run(
         [sys.executable, str(program), *map(str, arguments)],
-        env=environment(**settings),
+        env={**environment(**settings), **(extra or {})},
         capture_output=True,
         text=True,
         timeout=timeout,

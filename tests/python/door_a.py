@@ -102,20 +102,26 @@ class Door:
 
 
 class Recorder:
+    """tests/support/cuda_recorder.cc: hears the ledger of door A, and requests of door B."""
+
     def __init__(self):
         self.path = BUILD / "lib" / "libcuda_recorder.so"
         self.library = ctypes.CDLL(str(self.path))
-        self.library.recorder_stop.restype = ctypes.c_uint64
+        self.library.recorder_take.restype = ctypes.c_uint64
         self.library.recorder_pool_bytes.restype = ctypes.c_int64
 
     def start(self, device=0):
         self.library.recorder_start(device)
 
-    def stop(self, device=0, capacity=1 << 20):
+    def stop(self, device=0):
+        self.library.recorder_stop(device)
+        return self.take()
+
+    def take(self, capacity=1 << 20):
         """(bytes, stream) of each event; bytes are negative where the program freed."""
         sizes = (ctypes.c_int64 * capacity)()
         streams = (ctypes.c_void_p * capacity)()
-        count = self.library.recorder_stop(device, sizes, streams, ctypes.c_uint64(capacity))
+        count = self.library.recorder_take(sizes, streams, ctypes.c_uint64(capacity))
         if count > capacity:
             raise OverflowError(f"{count} events, room for {capacity}")
         return [(sizes[i], streams[i] or 0) for i in range(count)]

@@ -5,7 +5,6 @@ import tempfile
 import threading
 
 import torch
-from cuda_double_program import Gpt
 from door_a import Recorder
 from door_a_arm import (
     MIB,
@@ -19,61 +18,37 @@ from door_a_arm import (
     stats,
     tensor,
 )
-from torch import nn
-
-
-class Training:
-    def __init__(self):
-        torch.manual_seed(0)
-        self.model = Gpt().cuda()
-        self.optimizer = torch.optim.AdamW(self.model.parameters())
-        self.tokens = torch.randint(0, 256, (8, 64)).cuda()
-
-    def step(self):
-        with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
-            self.model(self.tokens, self.tokens).backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-
-
-def history(actions=("alloc", "free_requested")):
-    """Sizes of device 0's history since it was switched on; frees are negative."""
-    torch.cuda.synchronize()
-    entries = torch.cuda.memory._snapshot()["device_traces"][0]
-    return [
-        e["size"] * (1 if e["action"] == "alloc" else -1) for e in entries if e["action"] in actions
-    ]
+from training import History, gpt, history, record_steps, unet
 
 
 def record_history(**options):
     torch.cuda.memory._record_memory_history(context=None, clear_history=True, **options)
 
 
-def train():
+def trained(training):
     """Requests of four steps: by torch's history, and by the ledger's sink."""
-    training = Training()
-    record_history()
     if recorder:
         recorder.start()
-    figures = []
-    for _ in range(4):
-        torch.cuda.reset_peak_memory_stats()
-        training.step()
-        figures.append(dict(stats()))
+    result = record_steps(training, 4, History(), stats, torch.cuda.reset_peak_memory_stats)
     heard = recorder.stop() if recorder else None
-    requests = history()
-    torch.cuda.memory._record_memory_history(enabled=None)
     return {
-        "requests": requests,
-        "stats": figures,
-        "heard": [size for size, _ in heard] if heard else requests,
+        **result,
+        "heard": [size for size, _ in heard] if heard else result["requests"],
         "streams": len({stream for _, stream in heard}) if heard else 1,
     }
 
 
+def train_gpt():
+    return trained(gpt())
+
+
+def train_unet():
+    return trained(unet())
+
+
 def reinstall():
     """The door is closed and opened between and inside steps, with everything alive."""
-    training = Training()
+    training = gpt()
     kept = [tensor(1), tensor(3)]
     for i in range(6):
         training.step()
@@ -83,7 +58,7 @@ def reinstall():
         del kept[0]
         if door and i % 2 == 1:
             door.install()
-    loss = training.model(training.tokens, training.tokens)
+    loss = training.model(*training.inputs)
     if door:
         door.uninstall()
     loss.backward()
@@ -365,7 +340,7 @@ def snapshot_and_history():
         record_history(skip_actions=["free_requested", "free_completed"])
         kept = [tensor(3) for _ in range(4)]
         del kept
-        skipped = history(actions=("alloc", "free_requested", "free_completed"))
+        skipped = history(free_requested=-1, free_completed=-1)
         torch.cuda.memory._record_memory_history(enabled=None)
     actions = [entry["action"] for entry in seen["device_traces"][0]]
     return {
@@ -507,7 +482,8 @@ def devices():
 
 
 CASES = [
-    train,
+    train_gpt,
+    train_unet,
     reinstall,
     install_under_threads,
     record_stream,

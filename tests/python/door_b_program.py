@@ -6,71 +6,44 @@ test judges.
 """
 
 import ctypes
-import json
 import sys
 
+import door_b
 import torch
-from cuda_double import BUILD, run_case
-from cuda_double_program import MIB, NEVER, Gpt, double
-from torch import nn
-
-LIBRARY = str(BUILD / "lib" / "liblowtide_hooks.so")
-SETTERS = {
-    "set_init_fn": "lowtide_init",
-    "set_reset_fn": "lowtide_empty_cache",
-    "set_memory_fraction_fn": "lowtide_set_memory_fraction",
-    "set_base_alloc_fn": "lowtide_base_allocation",
-    "set_record_stream_fn": "lowtide_record_stream",
-    "set_begin_allocate_to_pool": "lowtide_begin_allocate_to_pool",
-    "set_end_allocate_to_pool_fn": "lowtide_end_allocate_to_pool",
-    "set_release_pool": "lowtide_release_pool",
-}
-hooks = ctypes.CDLL(LIBRARY)
-hooks.lowtide_stats_json.restype = ctypes.c_char_p
-hooks.lowtide_malloc_or_null.restype = ctypes.c_void_p
-hooks.lowtide_last_error.restype = ctypes.c_char_p
-
-
-def install():
-    pluggable = torch.cuda.memory.CUDAPluggableAllocator(LIBRARY, "lowtide_malloc", "lowtide_free")
-    inner = pluggable.allocator()
-    for setter, function in SETTERS.items():
-        address = ctypes.cast(getattr(hooks, function), ctypes.c_void_p).value
-        getattr(inner, setter)(address)
-    torch.cuda.memory.change_current_allocator(pluggable)
-
-
-def door_stats(device=0):
-    return json.loads(hooks.lowtide_stats_json(device))
+from cuda_double import run_case
+from cuda_double_program import MIB, NEVER, double
+from door_b import LIBRARY, hooks
+from training import History, gpt, record_steps, unet
 
 
 def native_stats(device=0):
     return torch.cuda.memory_stats(device)
 
 
-def train(stats, reset_peaks):
-    model = Gpt().cuda()
-    optimizer = torch.optim.AdamW(model.parameters())
-    tokens = torch.randint(0, 256, (8, 64)).cuda()
-    steps = []
-    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
-        for _ in range(4):
-            reset_peaks()
-            double.reset_largest()
-            model(tokens, tokens).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            steps.append(
-                {
-                    "stats": stats(),
-                    "bytes": double.bytes(),
-                    "largest_bytes": double.largest_bytes(),
-                    "mallocs": double.calls("cudaMalloc"),
-                    "frees": double.calls("cudaFree"),
-                }
-            )
-    live = sum(t.untyped_storage().nbytes() for t in model.parameters())
-    return {"steps": steps, "parameters": live}
+def trained(training, requests, stats, reset_peaks):
+    def reset():
+        reset_peaks()
+        double.reset_largest()
+
+    def figures():
+        return {
+            "stats": stats(),
+            "bytes": double.bytes(),
+            "largest_bytes": double.largest_bytes(),
+            "mallocs": double.calls("cudaMalloc"),
+            "frees": double.calls("cudaFree"),
+        }
+
+    recorded = record_steps(training, 4, requests, figures, reset)
+    live = sum(t.untyped_storage().nbytes() for t in training.model.parameters())
+    return {"requests": recorded["requests"], "steps": recorded["stats"], "parameters": live}
+
+
+def trainings(*how):
+    return {
+        "train_gpt": lambda: trained(gpt(), *how),
+        "train_unet": lambda: trained(unet(), *how),
+    }
 
 
 def out_of_memory():
@@ -91,7 +64,7 @@ def out_of_memory():
         "kind": kind,
         "message": message,
         "after": after.numel(),
-        "ooms": door_stats()["num_ooms"],
+        "ooms": door_b.stats()["num_ooms"],
     }
 
 
@@ -112,19 +85,19 @@ def limit():
 def fraction():
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(0.25)
-    quarter = door_stats()["lowtide.limit_bytes"]
+    quarter = door_b.stats()["lowtide.limit_bytes"]
     torch.cuda.set_per_process_memory_fraction(1.0)
-    return {"total": total, "quarter": quarter, "all": door_stats()["lowtide.limit_bytes"]}
+    return {"total": total, "quarter": quarter, "all": door_b.stats()["lowtide.limit_bytes"]}
 
 
 def unknown_pointers():
     frees = double.calls("cudaFree")
     host = ctypes.create_string_buffer(64)
-    before = door_stats()["lowtide.invalid_frees"]
+    before = door_b.stats()["lowtide.invalid_frees"]
     for address in (ctypes.addressof(host), 0x1234, torch.empty(8, device="cuda").data_ptr() + 512):
         hooks.lowtide_free(ctypes.c_void_p(address), ctypes.c_ssize_t(64), 0, None)
     return {
-        "counted": door_stats()["lowtide.invalid_frees"] - before,
+        "counted": door_b.stats()["lowtide.invalid_frees"] - before,
         "frees": double.calls("cudaFree") - frees,
     }
 
@@ -176,8 +149,8 @@ def devices():
     there = torch.zeros(1000, device="cuda:1")
     return {
         "double": double.bytes(1) - before,
-        "reserved": door_stats(1)["reserved_bytes.all.current"],
-        "requested": door_stats(1)["requested_bytes.all.current"],
+        "reserved": door_b.stats(1)["reserved_bytes.all.current"],
+        "requested": door_b.stats(1)["requested_bytes.all.current"],
         "numel": there.numel(),
     }
 
@@ -209,11 +182,30 @@ def answers():
             0, (0, 1), set()
         ),
         "share_cuda": lambda: torch.zeros(8, device="cuda").untyped_storage()._share_cuda_(),
+        "attach_out_of_memory_observer": lambda: torch._C._cuda_attach_out_of_memory_observer(
+            lambda *_: None
+        ),
+        "getCheckpointState": lambda: torch._C._cuda_getCheckpointState(0, (0, 1)),
+        "change_current_allocator": door_b.install,
         "caching_allocator_enable": lambda: torch.cuda.memory.caching_allocator_enable(True),
         "accelerator.memory_stats": torch.accelerator.memory_stats,
         "empty_cache": torch.cuda.empty_cache,
     }
     return {name: said(call) for name, call in calls.items()}
+
+
+def profiler():
+    """Memory events of torch's profiler, without CUPTI."""
+    with torch.autograd.profiler_legacy.profile(profile_memory=True) as profile:
+        torch.zeros(1000, device="cuda")
+    return {"events": [e.name for e in profile.function_events if e.device_memory_usage]}
+
+
+def expandable_segments():
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    block = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+    return {"mapped": double.calls("cuMemMap"), "numel": block.numel()}
 
 
 def pool():
@@ -224,7 +216,7 @@ def pool():
     mine = torch.cuda.MemPool(pluggable.allocator())
     with torch.cuda.use_mem_pool(mine):
         inside = torch.zeros(3 * MIB, dtype=torch.uint8, device="cuda")
-    ours = door_stats()
+    ours = door_b.stats()
     outside = torch.zeros(3 * MIB, dtype=torch.uint8, device="cuda")
     result = {
         "requested": ours["requested_bytes.all.current"],
@@ -233,7 +225,7 @@ def pool():
     }
     del inside, mine
     torch.cuda.empty_cache()
-    result["left"] = door_stats()["requested_bytes.all.current"]
+    result["left"] = door_b.stats()["requested_bytes.all.current"]
     return result
 
 
@@ -241,13 +233,14 @@ def main(mode):
     torch.backends.cudnn.enabled = False
     torch.manual_seed(0)
     if mode == "native":
-        cases = {"train": lambda: train(native_stats, torch.cuda.reset_peak_memory_stats)}
+        cases = trainings(History(), native_stats, torch.cuda.reset_peak_memory_stats)
     elif mode == "pool":
         cases = {"pool": pool}
     else:
-        install()
+        requests = door_b.Forwarded()
+        door_b.install(requests.recorder.path, "recorder_")
         cases = {
-            "train": lambda: train(door_stats, lambda: hooks.lowtide_reset_peak_stats(0)),
+            **trainings(requests, door_b.stats, door_b.reset_peaks),
             "out_of_memory": out_of_memory,
             "limit": limit,
             "fraction": fraction,
@@ -255,6 +248,8 @@ def main(mode):
             "record_stream": record_stream,
             "graph": graph,
             "devices": devices,
+            "profiler": profiler,
+            "expandable_segments": expandable_segments,
             "answers": answers,
         }
     cases["clean"] = lambda: {"misuse": double.misuse(), "first_misuse": double.first_misuse()}

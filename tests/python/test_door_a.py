@@ -1,10 +1,9 @@
 """Door A over the CUDA double: torch's native allocator decorated must be told from it by nothing.
 
 `door_a_program.py` runs twice, without and with the door. Each case of it is a row of the feature
-table that the double can tell: streams and record_stream, split and merge, expandable segments,
-graphs and graph trees, MemPool, statistics, snapshot and history, out of memory, empty_cache and
-fraction, profiler events, late installation, several devices; and the budget, which only the door
-has. Figures of both runs are equal, and the door's ledger equals torch's statistics to the byte.
+table that the double can tell (FEATURES), or of the budget, which only the door has. Figures of
+both runs are equal, and the door's ledger equals torch's statistics to the byte. Models train with
+cuDNN off: it is not doubled. Compiled training: test_compile.py.
 
 What the double cannot tell, and only a GPU can: IPC between processes, cudnn.benchmark (cacheInfo),
 NCCL's registration of segments, events that really take time. These are rows of
@@ -25,28 +24,29 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MIB = 1 << 20
 
-COMMON = [
-    "train",
-    "reinstall",
-    "install_under_threads",
-    "record_stream",
-    "split_and_merge",
-    "expandable_segments",
-    "graph",
-    "graph_tree_calls",
-    "graph_trees",
-    "mem_pool",
-    "mem_pool_of_another_allocator",
-    "peaks",
-    "snapshot_and_history",
-    "metadata",
-    "out_of_memory",
-    "empty_cache_and_fraction",
-    "profiler",
-    "raw_calls",
-    "given_address",
-    "devices",
-]
+# The feature table: what torch's native allocator gives, and the cases that show it with the door.
+FEATURES = {
+    "training": ["train_gpt", "train_unet"],
+    "streams, record_stream, events": ["record_stream"],
+    "split and merge, small and large pools": ["split_and_merge"],
+    "expandable segments": ["expandable_segments"],
+    "graphs' private pools": ["graph"],
+    "graph trees": ["graph_tree_calls", "graph_trees"],
+    "MemPool, of a custom allocator too": ["mem_pool", "mem_pool_of_another_allocator"],
+    "statistics, peak reset": ["peaks"],
+    "snapshot, history, memory_viz": ["snapshot_and_history"],
+    "annotations": ["metadata"],
+    "OutOfMemoryError, retry, observers": ["out_of_memory"],
+    "empty_cache, fraction": ["empty_cache_and_fraction"],
+    "memory events of the profiler": ["profiler"],
+    "raw blocks, caching off": ["raw_calls"],
+    "chosen addresses": ["given_address"],
+    "several devices": ["devices"],
+    "installation after first use": ["reinstall", "install_under_threads"],
+}
+COMMON = [name for names in FEATURES.values() for name in names]
+# What only a GPU can tell: rows of scripts/device-check.
+ON_A_DEVICE = ["record_stream", "ipc", "cudnn_benchmark", "nccl"]
 
 
 class Arm:
@@ -70,6 +70,14 @@ def native():
 @pytest.fixture(scope="module")
 def door():
     return Arm("door")
+
+
+def test_what_the_double_cannot_tell_is_a_row_of_the_device_check():
+    rows = (ROOT / "scripts" / "device-check").read_text()
+    rows = re.search(r"^DOOR_CASES = \((.*)\)$", rows, re.MULTILINE)[1].replace('"', "")
+    assert set(ON_A_DEVICE) <= set(rows.split(", "))
+    program = (ROOT / "scripts" / "device_door_a.py").read_text()
+    assert f"\nCASES = [{rows}]\n" in program, "each row has its program"
 
 
 @pytest.mark.parametrize("name", COMMON)
@@ -96,8 +104,9 @@ def test_nothing_was_misused_or_missing(native, door):
         assert arm.finished.returncode == 0, arm.finished.stderr[-4000:]
 
 
-def test_training_makes_the_same_requests_and_the_sink_hears_them(native, door):
-    plain, decorated = native("train"), door("train")
+@pytest.mark.parametrize("name", ["train_gpt", "train_unet"])
+def test_training_makes_the_same_requests_and_the_sink_hears_them(native, door, name):
+    plain, decorated = native(name), door(name)
     assert len(plain["requests"]) > 1000
     assert decorated["requests"] == plain["requests"]
     assert decorated["heard"] == plain["requests"]

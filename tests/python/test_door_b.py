@@ -46,36 +46,49 @@ def test_the_program_ends_and_misuses_nothing(case, mode):
     assert case("clean", mode) == {"case": "clean", "misuse": 0, "first_misuse": ""}
 
 
-def test_reserved_is_what_the_double_counts(case):
-    for step in case("train")["steps"]:
+both_models = pytest.mark.parametrize("name", ["train_gpt", "train_unet"])
+
+
+@both_models
+def test_reserved_is_what_the_double_counts(case, name):
+    for step in case(name)["steps"]:
         assert step["stats"]["reserved_bytes.all.current"] == step["bytes"]
         assert step["stats"]["reserved_bytes.all.peak"] == step["largest_bytes"]
         assert step["stats"]["num_device_alloc"] == step["mallocs"]
         assert step["stats"]["num_device_free"] == step["frees"]
 
 
-def test_a_gpts_steps_repeat_and_leave_what_they_should(case):
-    steps = case("train")["steps"]
+@both_models
+def test_steps_repeat_and_leave_what_they_should(case, name):
+    steps = case(name)["steps"]
     peaks = [step["stats"]["allocated_bytes.all.peak"] for step in steps]
     assert peaks[2] == peaks[3] > peaks[0]
     last = steps[3]["stats"]
     # AdamW keeps two values per parameter.
-    assert last["requested_bytes.all.current"] >= 3 * case("train")["parameters"]
+    assert last["requested_bytes.all.current"] >= 3 * case(name)["parameters"]
     assert last["num_ooms"] == last["num_alloc_retries"] == last["lowtide.invalid_frees"] == 0
 
 
-def test_statistics_equal_the_native_allocators_to_the_byte(case):
+@both_models
+def test_requests_are_those_that_the_native_allocator_gets(case, name):
+    requests = case(name)["requests"]
+    assert len(requests) > 1000
+    assert requests == case(name, "native")["requests"]
+
+
+@both_models
+def test_statistics_equal_the_native_allocators_to_the_byte(case, name):
     """The rules are the same but for one: of free blocks that fit equally well, the native
     allocator takes the one with the lower address, which is chance, and ours that of the older
     segment."""
     by_chance = ("segment", "reserved", "inactive_split", "num_device", "lowtide.")
-    ours, native = case("train")["steps"], case("train", "native")["steps"]
+    ours, native = case(name)["steps"], case(name, "native")["steps"]
     for mine, theirs in zip(ours, native, strict=True):
-        for name, figure in theirs["stats"].items():
-            if not name.startswith(by_chance):
-                assert mine["stats"][name] == figure, name
+        for key, figure in theirs["stats"].items():
+            if not key.startswith(by_chance):
+                assert mine["stats"][key] == figure, key
         # Torch 2.11 has one figure less.
-        extra = {name for name in mine["stats"] if not name.startswith("lowtide.")} - set(
+        extra = {key for key in mine["stats"] if not key.startswith("lowtide.")} - set(
             theirs["stats"]
         )
         assert extra <= {"num_oom_rejections"}
@@ -135,10 +148,19 @@ def test_behind_a_mempool_torchs_own_figures_stay(case):
 
 
 def test_what_torch_refuses_is_as_documented(case):
+    """But for compiled graphs, which Lowtide refuses: test_compile.py."""
     rows = re.findall(r"^\| `([^`]+)` \| (raises|nothing|served)", DOORS.read_text(), re.MULTILINE)
     documented = dict(rows)
     answers = {name: text for name, text in case("answers").items() if name != "case"}
-    assert sorted(answers) == sorted(name for name in answers if name in documented)
+    not_served = {name for name, what in documented.items() if what != "served"}
+    assert not_served <= set(answers) <= set(documented)
     for name, text in answers.items():
-        raised = "does not yet support" in text
+        raised = not text.startswith("returned ")
         assert raised == (documented[name] == "raises"), f"{name}: {text}"
+        if raised:
+            assert re.search("does not yet support|Can't swap an already init", text), text
+
+
+def test_what_belongs_to_the_native_allocator_has_no_effect(case):
+    assert case("profiler")["events"] == []
+    assert case("expandable_segments")["mapped"] == 0

@@ -55,6 +55,28 @@ TEST_F(CudaDouble, CublasCallsAreLaunches) {
   EXPECT_NE(cublasSetStream_v2(handle, two_), 0) << "a dead handle";
 }
 
+TEST_F(CudaDouble, AModulesKernelsGoWithIt) {
+  const char ptx[] = ".version 8.0";
+  CUmodule module = nullptr, none = nullptr;
+  EXPECT_EQ(cuModuleLoadData(&none, "something else"), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(cuModuleLoad(&none, "/nowhere.cubin"), CUDA_ERROR_FILE_NOT_FOUND);
+  ASSERT_EQ(cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+  CUfunction function = nullptr;
+  ASSERT_EQ(cuModuleGetFunction(&function, module, "made_later"), CUDA_SUCCESS);
+  const uint64_t before = lowtide_double_launches();
+  const auto start = [&] {
+    return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, one_, nullptr, nullptr);
+  };
+  EXPECT_EQ(start(), CUDA_SUCCESS);
+  EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+  EXPECT_EQ(start(), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE) << "twice";
+  EXPECT_EQ(cuModuleGetFunction(&function, module, "made_later"), CUDA_ERROR_INVALID_HANDLE);
+  LowtideDoubleLaunch launch;
+  ASSERT_EQ(lowtide_double_read_launches(before, &launch, 1), 1u);
+  EXPECT_STREQ(launch.name, "made_later");
+}
+
 TEST_F(CudaDouble, WhatIsMissingIsNamedOnceAndFails) {
   const uint64_t before = lowtide_double_missing();
   ::testing::internal::CaptureStderr();

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes entry points for what torch's libraries import and the CUDA double does not model.
+"""Writes entry points for what torch and Triton call and the CUDA double does not model.
 
 Usage: make_stubs.py OUTPUT [TORCH_DIR]
 
 All are weak, so that the double's own functions come first. Runtime and driver functions name
 themselves once and fail as "not supported"; computing cuBLAS functions are logged as launches.
-Without TORCH_DIR there is nothing to import and no stub. Names come from torch itself, so that
-another minor version needs no change here.
+Without TORCH_DIR there is nothing to import and no stub. Names come from torch itself, and from the
+Triton beside it, so that another minor version needs no change here.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ KINDS = [
 ]
 
 HEAD = """\
-// Made by make_stubs.py from what torch's libraries import.
+// Made by make_stubs.py from what torch and Triton call.
 #include "calls.h"
 #define WEAK extern "C" __attribute__((weak))
 """
@@ -43,6 +43,16 @@ def imported(library):
 def asked_for_by_name(header):
     """Driver functions that torch looks up while it runs."""
     return set(re.findall(r"_\((cu[A-Z]\w+),", header.read_text())) if header.exists() else set()
+
+
+def called_by_triton(folder):
+    """Driver functions in the sources that Triton compiles while it runs."""
+    header = folder / "include" / "cuda.h"
+    if not header.exists():
+        return set()
+    declared = set(re.findall(r"CUresult CUDAAPI (cu\w+)\(", header.read_text()))
+    sources = "".join(path.read_text() for path in folder.glob("driver.*"))
+    return declared & set(re.findall(r"\bcu[A-Z]\w+", sources))
 
 
 def stub(name):
@@ -66,6 +76,7 @@ def main():
         for library in sorted((torch / "lib").glob("*.so")):
             names |= imported(library)
         names |= asked_for_by_name(torch / "include" / "c10" / "cuda" / "driver_api.h")
+        names |= called_by_triton(torch.parent / "triton" / "backends" / "nvidia")
     output.write_text(HEAD + "".join(stub(name) for name in sorted(names)))
     return 0
 

@@ -1,20 +1,46 @@
-// Modules and their kernels through the driver, as compilers of kernels at run time use them. Any
-// image is taken and any name found in it: nothing is run.
+// Modules and their kernels through the driver, as compilers of kernels at run time use them. What
+// looks like an image is taken, and any name found in it: nothing is run.
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <unordered_map>
+
 #include "kernels.h"
 
 using namespace cuda_double;
 
-struct CUmod_st {};
+struct CUmod_st {
+  std::vector<CUkern_st*> kernels;
+};
 
 namespace {
 
-cudaError_t launch_function(CUfunction function, CUstream stream) {
-  Lock lock;
-  return launch(function, stream);
+std::unordered_map<CUmodule, std::unique_ptr<CUmod_st>>& modules() {
+  static auto& result = *new std::unordered_map<CUmodule, std::unique_ptr<CUmod_st>>;
+  return result;
 }
 
-CUresult load(CUmodule* module) {
-  *module = new CUmod_st;
+CUresult launch_function(CUfunction function, CUstream stream) {
+  Lock lock;
+  if (!find_kernel(function)) return CUDA_ERROR_INVALID_HANDLE;
+  return static_cast<CUresult>(launch(function, stream));  // the two have the same numbers
+}
+
+// A cubin, a fat binary, or PTX, which is text. Shorter files end with zeros.
+bool is_image(const char* image) {
+  const auto begins = [&](const char* text) {
+    return std::strncmp(image, text, std::strlen(text)) == 0;
+  };
+  return begins("\177ELF") || begins("\x50\xed\x55\xba") || begins("//") || begins(".version");
+}
+
+CUresult load(CUmodule* module, const void* image) {
+  if (!image) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_image(static_cast<const char*>(image))) return CUDA_ERROR_INVALID_IMAGE;
+  Lock lock;
+  auto made = std::make_unique<CUmod_st>();
+  *module = made.get();
+  modules()[*module] = std::move(made);
   return CUDA_SUCCESS;
 }
 
@@ -23,39 +49,48 @@ CUresult known(CUfunction function) {
   return find_kernel(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-// The runtime's and the driver's errors have the same numbers.
-CUresult as_driver(cudaError_t error) { return static_cast<CUresult>(error); }
-
 }  // namespace
 
 extern "C" {
 
-CUresult cuModuleLoadData(CUmodule* module, const void*) {
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   CUDA_DOUBLE_CALL();
-  return load(module);
+  return load(module, image);
 }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   CUDA_DOUBLE_CALL();
-  return load(module);
+  return load(module, image);
 }
 
-CUresult cuModuleLoad(CUmodule* module, const char*) {
+CUresult cuModuleLoad(CUmodule* module, const char* path) {
   CUDA_DOUBLE_CALL();
-  return load(module);
+  char start[16] = {};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+  file.read(start, sizeof start);
+  return load(module, start);
 }
 
-// Its kernels stay known: their names are in the launch log.
+// Its kernels can be launched no more; their names stay in the launch log.
 CUresult cuModuleUnload(CUmodule module) {
   CUDA_DOUBLE_CALL();
-  delete module;
+  Lock lock;
+  const auto found = modules().find(module);
+  if (found == modules().end()) return CUDA_ERROR_INVALID_HANDLE;
+  for (const CUkern_st* kernel : found->second->kernels) remove_kernel(kernel);
+  modules().erase(found);
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   CUDA_DOUBLE_CALL();
   Lock lock;
-  *function = reinterpret_cast<CUfunction>(add_kernel(nullptr, lasting(name)));
+  const auto found = modules().find(module);
+  if (found == modules().end()) return CUDA_ERROR_INVALID_HANDLE;
+  CUkern_st* const kernel = add_kernel(nullptr, lasting(name));
+  found->second->kernels.push_back(kernel);
+  *function = reinterpret_cast<CUfunction>(kernel);
   return CUDA_SUCCESS;
 }
 
@@ -92,18 +127,18 @@ CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache) {
 CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, unsigned, CUstream stream, void**, void**) {
   CUDA_DOUBLE_CALL();
-  return as_driver(launch_function(function, stream));
+  return launch_function(function, stream);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
   CUDA_DOUBLE_CALL();
-  return as_driver(launch_function(function, config->hStream));
+  return launch_function(function, config->hStream);
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned,
                                    unsigned, unsigned, unsigned, CUstream stream, void**) {
   CUDA_DOUBLE_CALL();
-  return as_driver(launch_function(function, stream));
+  return launch_function(function, stream);
 }
 
 }  // extern "C"

@@ -41,6 +41,8 @@ CUkern_st* cuda_double::add_kernel(const void* host_stub, const char* name) {
   return kernel;
 }
 
+void cuda_double::remove_kernel(const CUkern_st* kernel) { kernels().all.erase(kernel); }
+
 extern "C" {
 
 void** __cudaRegisterFatBinary(void*) {

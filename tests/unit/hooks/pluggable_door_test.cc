@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "core/error.h"
 #include "doubles/cuda/cuda_double_fixture.h"
 
 namespace lowtide::hooks {
@@ -135,6 +136,21 @@ TEST_F(PluggableDoor, AGraphsPoolIsItsOwn) {
   lowtide_empty_cache();
   EXPECT_EQ(figure("reserved_bytes.all.current"), 2 * kMiB);
   lowtide_release_pool(0, {7, 0});
+}
+
+// What torch.compile does with CUDA graphs: it would fail later, in torch's words.
+TEST_F(PluggableDoor, APoolForAllOfAThreadIsRefused) {
+  try {
+    lowtide_begin_allocate_to_pool(0, {0, 8}, [](CUstream_st*) { return true; });
+    ADD_FAILURE() << "not refused";
+  } catch (const InvalidInput& error) {
+    EXPECT_THAT(error.what(), HasSubstr("mode=\"reduce-overhead\""));
+    EXPECT_THAT(error.what(), HasSubstr("Fix: use Lowtide's door A"));
+  }
+  void* const block = lowtide_malloc(kMiB, 0, one_);
+  lowtide_free(block, kMiB, 0, one_);
+  lowtide_empty_cache();
+  EXPECT_EQ(figure("reserved_bytes.all.current"), 0) << "no pool was begun";
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ def compiler_settings(folder):
 def test_compiled_training(tmp_path, subtests):
     settings = compiler_settings(tmp_path)
     native, door_a, door_b = (Arm(name, settings) for name in ("native", "door_a", "door_b"))
+    assert len(list(tmp_path.rglob("*.cubin"))) > 50, "by Triton and ptxas"
 
     for name in ("gpt", "unet", "gpt_graphs", "unet_graphs"):
         with subtests.test(model=name):

@@ -34,6 +34,9 @@ torch::autograd::Engine* engine_below = nullptr;
 class Engine : public torch::autograd::Engine {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (no_holders > 0) {
+      return nullptr;
+    }
     std::unique_ptr<torch::autograd::SavedVariableHooks> holder = make_holder();
     return holder != nullptr ? std::move(holder) : engine_below->get_default_saved_variable_hooks();
   }
@@ -87,9 +90,6 @@ class Engine : public torch::autograd::Engine {
 
  private:
   static std::unique_ptr<torch::autograd::SavedVariableHooks> make_holder() {
-    if (no_holders > 0) {
-      return nullptr;
-    }
     StepWatcher* const watcher = StepWatcher::current();
     if (watcher != nullptr && !watcher->before_save()) {
       return nullptr;

@@ -184,9 +184,15 @@ bool SessionImpl::begin_step(bool whole) {
     runtime_->begin_step();
     front_end_->enter_thread();
   }
-  if (phase_ != SessionPhase::enforce) runtime_->streams.synchronize();
+  wait_where_timed();
   step_start_ns_ = profiler::now_ns(runtime_->clock);
   return true;
+}
+
+// What a device still does belongs to the step before. Enforced steps do not wait for it, but for the
+// one whose time goes into the plan.
+void SessionImpl::wait_where_timed() {
+  if (phase_ != SessionPhase::enforce || confirm_enforced_) runtime_->streams.synchronize();
 }
 
 void SessionImpl::choose_mode(bool whole) {
@@ -266,7 +272,7 @@ void SessionImpl::start_log() {
 
 void SessionImpl::end_step() noexcept {
   try {
-    if (phase_ != SessionPhase::enforce) runtime_->streams.synchronize();
+    wait_where_timed();
     const int64_t step_ns = profiler::now_ns(runtime_->clock) - step_start_ns_;
     if (watched_step_) {
       front_end_->leave_thread();

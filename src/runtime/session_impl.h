@@ -58,6 +58,7 @@ class SessionImpl {
   void leave_room_outside();
   void load_stored();
   void load_given_plan();
+  void wait_where_timed();
   void choose_mode(bool whole);
   void make_plan();  // of the current variant; throws OutOfBudget
   void go_enforce();

@@ -189,8 +189,8 @@ bool SessionImpl::begin_step(bool whole) {
   return true;
 }
 
-// What a device still does belongs to the step before. Enforced steps do not wait for it, but for the
-// one whose time goes into the plan.
+// What a device still does belongs to the step before. Enforced steps do not wait for it, but for
+// the one whose time goes into the plan.
 void SessionImpl::wait_where_timed() {
   if (phase_ != SessionPhase::enforce || confirm_enforced_) runtime_->streams.synchronize();
 }

@@ -14,7 +14,7 @@ import demolib
 import pytest
 
 # Large beside the native allocator's segments of 20 MiB: the double's kernels touch no memory.
-MODEL = ("--width", 512, "--layers", 6, "--heads", 8, "--context", 256, "--batch", 16)
+MODEL = ("--width", 512, "--layers", 4, "--heads", 8, "--context", 256, "--batch", 16)
 STEPS = 16
 # (Rounded bytes differ: the native allocator leaves small rests with the block.)
 FIGURES = ("peak_requested_bytes", "peak_reserved_bytes")

@@ -97,7 +97,9 @@ class BandPlanner {
     if (!options_.whole_program) {
       if (residents_.empty()) return;
       PlannedStep& step = band_.steps.emplace_back();
-      for (const int64_t bytes : residents_) {
+      for (const int64_t requested : residents_) {
+        const auto bytes =
+            static_cast<int64_t>(DevicePool::rounded(static_cast<size_t>(requested)));
         add_request(step, bytes, -1, {0, kNever, bytes, PlacementPlan::kGranule}, 1);
       }
       step.mark_at = static_cast<int32_t>(step.requests.size());

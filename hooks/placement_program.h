@@ -21,8 +21,8 @@ struct ProgramOptions {
   // Plan everything since the recording began: for a later run of the program. Otherwise only the
   // steady step.
   bool whole_program = true;
-  // Blocks of these sizes are placed too, before the first step, as what lives for ever. They
-  // belong to the stream that has most bytes. Not with `whole_program`.
+  // Blocks of so many requested bytes each are placed too, before the first step, as what lives for
+  // ever. They belong to the stream that has most bytes. Not with `whole_program`.
   std::span<const int64_t> residents = {};
   int64_t max_nodes = 20'000;  // of the search, as PlacementOptions
 };

@@ -1,6 +1,7 @@
 #include "hooks/torch_cuda_placement.h"
 
 #include <array>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -114,11 +115,16 @@ void TorchCudaPlacement::engage(int device, void* const* storages, int64_t count
   check_lower(arena, plan, move);
 
   move.evacuate();
-  allocator.native()->emptyCache({0, 0});
-  session.wait_for_memory(std::move(plan));
-  const bool acquired = arena.acquire();
-  move.restore(allocator);
-  if (!acquired) throw InvalidInput(session.stats().reason);
+  std::exception_ptr failure;
+  try {
+    allocator.native()->emptyCache({0, 0});
+    session.wait_for_memory(std::move(plan));
+    if (!arena.acquire()) throw InvalidInput(session.stats().reason);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  move.restore(allocator);  // whatever came, tensors come back
+  if (failure != nullptr) std::rethrow_exception(failure);
   if (!move.sizes().empty()) session.mark();  // the plan's first step is the move
 }
 

@@ -91,12 +91,14 @@ TEST(PlacementProgram, ResidentsAreAStepOfTheirOwn) {
   Recorded recorded;
   const Recording recording = record_training(recorded, 3);
   const PlacementPlan alone = plan_program(recording, {.whole_program = false});
-  const std::vector<int64_t> residents = {1024, 4096};
+  const std::vector<int64_t> residents = {1000, 4096};
   const PlacementPlan plan =
       plan_program(recording, {.whole_program = false, .residents = residents});
   ASSERT_EQ(plan.bands[0].steps.size(), 2U);
   EXPECT_EQ(plan.bands[0].steps[0].requests.size(), 2U);
+  EXPECT_EQ(plan.bands[0].steps[0].requests[0].bytes, 1024);
   EXPECT_GE(plan.bytes, alone.lower_bound_bytes + 5120);
+  EXPECT_EQ(find_fault(plan), "");
 }
 
 TEST(PlacementProgram, ABufferThatOutlivesItsStepTakesTurns) {

@@ -229,8 +229,8 @@ void PlacementSession::attach(void* base, std::unique_ptr<DeviceBackend> backend
   hits_before_step_ = 0;
   bad_in_a_row_ = 0;
   const auto begin = reinterpret_cast<uintptr_t>(base);
+  begin_.store(begin, std::memory_order_relaxed);
   end_.store(begin + static_cast<uintptr_t>(plan_->bytes), std::memory_order_release);
-  begin_.store(begin, std::memory_order_release);
   state_ = PlacementState::engaged;
 }
 
@@ -259,7 +259,6 @@ PlacementSession::Detached PlacementSession::detach(bool only_unused, bool wait)
   if (!arena_->idle()) return {};
   Detached detached{arena_->base(), follower_->streams()};
   detached.streams.resize(follower_->known_streams());
-  begin_ = 0;
   end_ = 0;
   arena_.reset();
   follower_.reset();

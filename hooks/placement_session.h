@@ -93,8 +93,8 @@ class PlacementSession final : ArenaObserver {
   // Whether the address lies in the arena.
   [[nodiscard]] bool owns(const void* address) const noexcept {
     const auto at = reinterpret_cast<uintptr_t>(address);
-    return at >= begin_.load(std::memory_order_acquire) &&
-           at < end_.load(std::memory_order_acquire);
+    return at < end_.load(std::memory_order_acquire) &&
+           at >= begin_.load(std::memory_order_relaxed);
   }
   bool free(void* address) noexcept;  // false, and counted: not a live block
   bool use_on(void* address, DeviceStream stream) noexcept;

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -403,6 +404,34 @@ TEST(PlacementFile, WhatIsWrongIsNamed) {
   EXPECT_NE(says("[0, 1, 1]", "[0, 0, 0]").find("more entries"), std::string::npos);
   EXPECT_NE(says("\"arena_bytes\": 1024", "\"arena_bytes\": 512").find("does not lie"),
             std::string::npos);
+}
+
+TEST(PlacementFile, AChangedTextIsRefusedOrSound) {
+  Recorded recorded;
+  void* const block = recorded.allocate(700);
+  for (int i = 0; i < 3; ++i) {
+    recorded.recorder.mark();
+    recorded.free(recorded.allocate(1000));
+    recorded.free(recorded.allocate(3000, block));
+  }
+  recorded.recorder.mark();
+  const std::string text = to_json(plan_program(recorded.recorder.take()));
+  std::mt19937 random(5);
+  int accepted = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string changed = text;
+    for (uint32_t changes = 1 + random() % 3; changes > 0; --changes) {
+      constexpr std::string_view kLetters = "0123456789-,[] ";
+      changed[random() % changed.size()] = kLetters[random() % kLetters.size()];
+    }
+    try {
+      EXPECT_EQ(find_fault(parse_placement(changed, "text")), "");
+      ++accepted;
+    } catch (const FileError&) {
+      // As it should.
+    }
+  }
+  EXPECT_GT(accepted, 10);
 }
 
 }  // namespace

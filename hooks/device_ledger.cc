@@ -4,6 +4,7 @@
 
 #include "hooks/callback_slot.h"
 #include "hooks/flat_table.h"
+#include "hooks/fork_guard.h"
 #include "hooks/held_blocks.h"
 #include "hooks/light_lock.h"
 
@@ -14,7 +15,25 @@ uint64_t key_of(const void* address) noexcept { return reinterpret_cast<uint64_t
 
 }  // namespace
 
-struct DeviceLedger::Impl {
+struct DeviceLedger::Impl final : ForkGuarded {
+  Impl() { add_fork_guarded(this); }
+  ~Impl() { remove_fork_guarded(this); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void lock_before_fork() noexcept override {
+    order.lock();
+    mutex.lock();
+  }
+  void unlock_in_parent() noexcept override {
+    mutex.unlock();
+    order.unlock();
+  }
+  void unlock_in_child() noexcept override {
+    sink.forget_other_threads(0);
+    unlock_in_parent();
+  }
+
   LightLock order;          // of those who report, until their sink has heard; before `mutex`
   mutable LightLock mutex;  // of everything below
   DeviceLedgerStats stats;

@@ -16,9 +16,12 @@ BUILD = pathlib.Path(os.environ.get("LOWTIDE_BUILD") or ROOT / "build" / "dev")
 LIBRARIES = ("libcuda_double.so", "libcuda_double_driver.so", "libcuda_double_nvml.so")
 
 
-def environment(**settings):
-    """The caller's environment with the double preloaded; LOWTIDE_DOUBLE_* by their last words."""
+def environment(watched_by=None, **settings):
+    """The caller's environment with the double preloaded; LOWTIDE_DOUBLE_* by their last words.
+    `watched_by`: a library in front of the double."""
     paths = [BUILD / "lib" / name for name in LIBRARIES]
+    if watched_by is not None:
+        paths.insert(0, watched_by)
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; build the targets cuda_double*")

@@ -113,6 +113,17 @@ def budget_in_a_capture():
     return {"asked": asked, "message": message, "frees": frees}
 
 
+def unknown_pointer():
+    """Of a pointer that is nobody's block: torch's own error, and nothing reaches the device."""
+    frees = double.calls("cudaFree")
+    try:
+        torch.cuda.caching_allocator_delete(0x1234000)
+        said = ""
+    except RuntimeError as error:
+        said = str(error)
+    return {"said": said, "frees": double.calls("cudaFree") - frees}
+
+
 def bad_input():
     if door is None:
         return {}
@@ -121,6 +132,7 @@ def bad_input():
         "no_device": refusal(door.set_limit, MIB, 7),
         "no_limit": refusal(door.set_limit, 0),
         "stats_of_no_device": refusal(door.stats, -1),
+        "unknown_pointer": unknown_pointer(),
         "still_there": door.installed() and tensor(1).numel() == MIB,
     }
 

@@ -215,6 +215,8 @@ def test_bad_input_is_refused_in_one_line(door):
     assert "no CUDA device 7" in case["no_device"] and "Fix: use 0 to 1" in case["no_device"]
     assert "a limit of 0 bytes" in case["no_limit"]
     assert "no CUDA device -1" in case["stats_of_no_device"]
+    assert "invalid device pointer" in case["unknown_pointer"]["said"]
+    assert case["unknown_pointer"]["frees"] == 0
     assert case["still_there"]
 
 

@@ -1,8 +1,11 @@
 """Door B: real torch over the CUDA double, with Lowtide's C functions as its allocator."""
 
 import json
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import cuda_double
 import pytest
@@ -121,6 +124,27 @@ def test_a_fraction_is_a_limit(case):
 def test_unknown_pointers_are_counted_and_never_reach_the_device(case):
     assert case("unknown_pointers") == {"case": "unknown_pointers", "counted": 3, "frees": 0}
     assert case("end")["stderr"].count("no live block of lowtide_malloc") == 1
+
+
+def test_without_a_runtime_it_says_why_and_the_process_lives():
+    """As in a program whose runtime is linked statically and finds no other one."""
+    program = (
+        "import ctypes; hooks = ctypes.CDLL({library!r})\n"
+        "hooks.lowtide_malloc_or_null.restype = ctypes.c_void_p\n"
+        "hooks.lowtide_last_error.restype = ctypes.c_char_p\n"
+        "print(hooks.lowtide_malloc_or_null(ctypes.c_ssize_t(64), 0, None))\n"
+        "hooks.lowtide_free(ctypes.c_void_p(4096), ctypes.c_ssize_t(64), 0, None)\n"
+        "print(hooks.lowtide_last_error().decode())\n"
+    ).format(library=str(cuda_double.BUILD / "lib" / "liblowtide_hooks.so"))
+    clean = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=clean, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    block, error = done.stdout.splitlines()
+    assert block == "None"
+    assert error.startswith("cannot allocate on device 0: no CUDA") and "Fix:" in error
+    assert done.stderr.count("no live block of lowtide_malloc") == 1
 
 
 def test_record_stream_holds_the_block_by_one_event(case):

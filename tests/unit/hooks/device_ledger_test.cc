@@ -1,6 +1,8 @@
 #include "hooks/device_ledger.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -193,6 +195,31 @@ TEST(DeviceLedger, CanBeReadAndItsSinkReplacedWhileBlocksComeAndGo) {
   done = true;
   reader.join();
   EXPECT_EQ(ledger.stats().active.current, 0);
+}
+
+// Readers hold its lock nearly all the time: without care a child would inherit it closed.
+TEST(DeviceLedger, AForkedChildFindsItOpen) {
+  DeviceLedger ledger;
+  for (uint64_t i = 1; i <= 3000; ++i) ledger.allocated(at(i << 9), 100, nullptr);
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    while (!done) (void)ledger.largest_holders(3);
+  });
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);  // a hang becomes a failure
+      ledger.freed(at(1 << 9), nullptr);
+      _exit(ledger.stats().blocks.current == 2999 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "in round " << round;
+    if (status != 0) break;
+  }
+  done = true;
+  reader.join();
+  EXPECT_EQ(ledger.stats().blocks.current, 3000);
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST_F(TorchCudaStress, AForkedChildEndsAndTheParentGoesOn) {
     ledger.reset_peaks();
     return ledger.stats().blocks.current >= 0 && ledger.largest_holders(3).size() <= 3;
   };
-  EXPECT_EQ(lives_->fork_rounds(in_child, std::exit), 0);
+  EXPECT_EQ(lives_->fork_rounds(in_child), 0);
   expect_that_nothing_lives();
   EXPECT_EQ(misuse(nullptr), 0u) << lowtide_double_first_misuse(nullptr);
 }

@@ -11,12 +11,12 @@ import os
 import sys
 import threading
 
+import door_b
 import torch
-from cuda_double import BUILD, Double, run_case
+from cuda_double import Double, run_case
 from door_a import NO_LIMIT, Door
 
 MIB = 1 << 20
-NEVER = 1 << 40  # ticks
 double = Double()
 
 
@@ -229,7 +229,7 @@ def f59_forks():
 def f53_order():
     """After torch has used CUDA: torch refuses door B, door A goes in; the program runs on."""
     answers = {"available": torch.cuda.is_available(), "first": block(1).numel()}
-    answers["b"] = said(install_b)
+    answers["b"] = said(door_b.install)
     answers["still"] = block(1).numel()
     late = Door()
     answers["a"] = said(late.install)
@@ -241,7 +241,7 @@ def f53_order():
 
 def twice():
     """Door B a second time is for torch to refuse."""
-    return {"again": said(install_b), "still": block(1).numel()}
+    return {"again": said(door_b.install), "still": block(1).numel()}
 
 
 def f57_ends():
@@ -251,16 +251,6 @@ def f57_ends():
     atexit.register(lambda: at_the_end.pop())
     sys.modules["kept_by_a_module"] = block(1)
     return {"kept": len(at_the_end)}
-
-
-def install_b():
-    path = str(BUILD / "lib" / "liblowtide_hooks.so")
-    pluggable = torch.cuda.memory.CUDAPluggableAllocator(path, "lowtide_malloc", "lowtide_free")
-    setter = pluggable.allocator().set_record_stream_fn
-    setter(ctypes.cast(ctypes.CDLL(path).lowtide_record_stream, ctypes.c_void_p).value)
-    reset = pluggable.allocator().set_reset_fn
-    reset(ctypes.cast(ctypes.CDLL(path).lowtide_empty_cache, ctypes.c_void_p).value)
-    torch.cuda.memory.change_current_allocator(pluggable)
 
 
 BOTH = [f54_four_calls, f55_devices_and_streams, f56_freed_while_kernels_run]
@@ -279,7 +269,7 @@ def main():
         door = Door()
         door.install()
     elif mode == "b":
-        install_b()
+        door_b.install()
     for case in [*CASES[mode], f57_ends]:
         run_case(case.__name__, case)
 

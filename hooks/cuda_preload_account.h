@@ -33,7 +33,7 @@ struct PlaceFigures {  // of a device, or of managed or pinned memory
   int64_t live_bytes = 0, peak_bytes = 0;
   int64_t segments = 0, peak_segments = 0;  // live pieces, and the most there were
   int64_t allocations = 0, frees = 0;
-  int64_t failures = 0, largest_failure_bytes = 0;
+  int64_t failures = 0, largest_failure_bytes = 0;  // for want of memory
   // The largest pieces that lived when the peak was last noted, in falling order; 0: no more. It is
   // noted when it has grown by a sixteenth, and when figures are read while it lasts.
   int64_t noted_bytes = 0;

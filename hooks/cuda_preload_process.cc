@@ -1,5 +1,6 @@
 #include "hooks/cuda_preload_process.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,6 +30,10 @@ union Everlasting {
 };
 constinit Everlasting everlasting;
 PreloadAccount& the_account() noexcept { return everlasting.account; }
+
+// The runtime and the driver have the same number for it.
+constexpr int kOutOfMemory = cudaErrorMemoryAllocation;
+static_assert(static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY) == kOutOfMemory);
 
 constinit std::atomic<bool> off{false};
 // In the block of thread-local memory that is there from a thread's first instruction to its last.
@@ -200,24 +205,19 @@ bool Interception::freeing(uint64_t address) const noexcept {
   return counts_ && the_account().freed(address);
 }
 
-void Interception::note_allocation(int place, bool success, uint64_t address,
-                                   size_t bytes) noexcept {
+// Of failures only those count that more memory would have prevented: torch, for one, tries kinds
+// of physical memory that the device may not have.
+void Interception::note_allocation(int place, int error, uint64_t address, size_t bytes) noexcept {
   if (place == kCurrentDevice) place = current_device();
   const auto size = static_cast<int64_t>(bytes);
-  if (!success) {
-    the_account().allocation_failed(place, size);
-  } else if (the_account().allocated(place, address, size)) {
-    peak_has_grown();
-  }
+  if (error == kOutOfMemory) the_account().allocation_failed(place, size);
+  if (error == 0 && the_account().allocated(place, address, size)) peak_has_grown();
 }
 
-void Interception::note_creation(int place, bool success, uint64_t handle, size_t bytes) noexcept {
+void Interception::note_creation(int place, int error, uint64_t handle, size_t bytes) noexcept {
   const auto size = static_cast<int64_t>(bytes);
-  if (!success) {
-    the_account().allocation_failed(place, size);
-  } else if (the_account().created(place, handle, size)) {
-    peak_has_grown();
-  }
+  if (error == kOutOfMemory) the_account().allocation_failed(place, size);
+  if (error == 0 && the_account().created(place, handle, size)) peak_has_grown();
 }
 
 void Interception::note_failed_free() noexcept { the_account().free_failed(); }

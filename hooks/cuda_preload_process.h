@@ -45,8 +45,8 @@ class Interception {
   // `address` is read on success only.
   template <typename Result, typename Address>
   Result allocated(int place, Result result, const Address* address, size_t bytes) const noexcept {
-    const bool success = result == Result{};
-    if (counts_) note_allocation(place, success, success ? key_of(*address) : 0, bytes);
+    const uint64_t key = result == Result{} ? key_of(*address) : 0;
+    if (counts_) note_allocation(place, static_cast<int>(result), key, bytes);
     return result;
   }
   // Before the free is made. False: memory that the account does not know.
@@ -61,8 +61,8 @@ class Interception {
   template <typename Result>
   Result created(int place, Result result, const unsigned long long* handle,
                  size_t bytes) const noexcept {
-    const bool success = result == Result{};
-    if (counts_) note_creation(place, success, success ? *handle : 0, bytes);
+    const uint64_t key = result == Result{} ? *handle : 0;
+    if (counts_) note_creation(place, static_cast<int>(result), key, bytes);
     return result;
   }
 
@@ -70,8 +70,8 @@ class Interception {
   static int current_device() noexcept;
 
  private:
-  static void note_allocation(int place, bool success, uint64_t address, size_t bytes) noexcept;
-  static void note_creation(int place, bool success, uint64_t handle, size_t bytes) noexcept;
+  static void note_allocation(int place, int error, uint64_t address, size_t bytes) noexcept;
+  static void note_creation(int place, int error, uint64_t handle, size_t bytes) noexcept;
   static void note_failed_free() noexcept;
 
   bool outermost_, counts_;

@@ -68,7 +68,7 @@ void add_place(Text& text, const PlaceFigures& of) noexcept {
     text.add(" MiB\n");
   }
   if (of.failures > 0) {
-    text.add("    %lld requests failed, the largest of ", number(of.failures));
+    text.add("    %lld requests found no memory, the largest of ", number(of.failures));
     text.add_mib(of.largest_failure_bytes);
     text.add(" MiB\n");
   }

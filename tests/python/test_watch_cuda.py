@@ -229,7 +229,7 @@ def test_reports_on_the_screen_are_for_people():
     assert "  device 0: peak 25.0 MiB, at most 3 segments; now 8.0 MiB in 1; " in rest[0]
     assert "largest when 25.0 MiB were live: 20.0 3.0 2.0 MiB" in rest[1]
     trouble = run(PROGRAM, "trouble").screen
-    assert "1 requests failed, the largest of 1048576.0 MiB" in trouble
+    assert "1 requests found no memory, the largest of 1048576.0 MiB" in trouble
     assert "1 frees of memory that nobody was seen to allocate" in trouble
 
 

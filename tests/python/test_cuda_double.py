@@ -106,7 +106,9 @@ def test_expandable_segments_map_and_unmap(case):
     assert figures["full"]["bytes"] == figures["before"]["bytes"] + 60 * MIB
     assert figures["emptied"]["bytes"] == figures["before"]["bytes"]
     assert figures["read"] == 0
-    assert figures["created"] == figures["mapped"] > 0
+    # torch 2.11 asks once for handles of a kind that the double has not.
+    assert figures["created"] in (figures["mapped"], figures["mapped"] + 1)
+    assert figures["mapped"] > 0
     assert figures["unmapped"] > 0
 
 

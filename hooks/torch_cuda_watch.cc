@@ -23,6 +23,8 @@ thread_local bool CudaLedgerWatch::HiddenBlock::hiding = false;
 void CudaLedgerWatch::begin(c10::cuda::CUDACachingAllocator::CUDAAllocator& native) {
   if (devices_ > 0 || !native.initialized()) return;
   if (!has_tracker_) {
+    // For good: from here on torch describes each event, heard or not, which is a fifth of what a
+    // malloc and free of a cached block cost (about 900 instructions in its record_trace()).
     native.attachAllocatorTraceTracker([this](const Entry& entry) { on_trace(entry); });
     has_tracker_ = true;
   }

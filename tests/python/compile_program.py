@@ -4,14 +4,12 @@ Triton and ptxas.
 `native` is torch alone, `door_a` has door A, `door_b` has Lowtide's functions behind torch's
 pluggable allocator. Each case prints one JSON line; the test compares the arms.
 
-Compilation itself asks for memory here and there. `native` compiles everything in a child first, so
-that what all arms run comes from the compilers' caches.
+Compilation itself asks for memory here and there. `compile` is as `native` and runs first, so that
+what the arms that are compared run comes from the compilers' caches.
 """
 
 import gc
-import os
 import sys
-import traceback
 
 import door_b
 import torch
@@ -122,21 +120,6 @@ def refused():
     return {"torchs": torchs, "ours": first_call()}
 
 
-def run_in_child(cases):
-    """Before this process uses CUDA."""
-    child = os.fork()
-    if child == 0:
-        try:
-            for case in cases:
-                case()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    if os.waitpid(child, 0)[1] != 0:
-        raise RuntimeError("the child that compiles failed")
-
-
 def main():
     torch.backends.cudnn.enabled = False
     compile_cheaply()
@@ -153,8 +136,6 @@ def main():
     else:
         cases["gpt_graphs"] = lambda: compiled(gpt, "reduce-overhead")
         cases["unet_graphs"] = lambda: compiled(small_unet, "reduce-overhead")
-    if arm == "native":
-        run_in_child(cases.values())
     cases["end"] = lambda: {
         "misuse": double.misuse(),
         "first_misuse": double.first_misuse(),

@@ -45,6 +45,7 @@ def compiler_settings(folder):
 
 def test_compiled_training(tmp_path, subtests):
     settings = compiler_settings(tmp_path)
+    Arm("compile", settings)
     native, door_a, door_b = (Arm(name, settings) for name in ("native", "door_a", "door_b"))
     assert len(list(tmp_path.rglob("*.cubin"))) > 50, "by Triton and ptxas"
 

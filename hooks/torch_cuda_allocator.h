@@ -19,8 +19,8 @@
 // lock, on the thread that allocates; what it allocates itself does not ask it again. During a CUDA
 // graph capture nothing may be given back: the limit holds, the handler is not asked.
 //
-// Seam: `allocate()` of the decorator is the one place where a planned address may be handed out
-// instead of a native block.
+// Planned addresses: torch_cuda_placement.h. Their blocks come out of one native block, carry a
+// deleter of our own, and are in ledger and statistics like all others.
 //
 // Thread safety: all calls, from any thread. All state lives until the process ends. Needs torch's
 // CUDA headers; functions marked so throw lowtide::Error types, nothing else is thrown but what

@@ -21,7 +21,8 @@ class Text {
   }
   // One decimal: a report has one unit, so that its numbers can be compared.
   void add_mib(int64_t bytes) noexcept {
-    const int64_t tenths = (bytes * 10 + (int64_t{1} << 19)) >> 20;
+    constexpr int64_t kMiB = int64_t{1} << 20;
+    const int64_t tenths = bytes / kMiB * 10 + (bytes % kMiB * 10 + kMiB / 2) / kMiB;
     add("%lld.%lld", static_cast<long long>(tenths / 10), static_cast<long long>(tenths % 10));
   }
   void add_quoted(const char* text) noexcept {

@@ -1,4 +1,5 @@
 // What nvcc's host code calls at load and around a launch. No header of the toolkit declares it.
+#include <deque>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -9,6 +10,7 @@ using namespace cuda_double;
 namespace {
 
 struct Kernels {
+  std::deque<CUkern_st> made;  // all there ever were: an old handle is never a new one's
   std::unordered_map<const void*, CUkern_st*> by_stub;
   std::unordered_set<const void*> all;
 };
@@ -35,7 +37,7 @@ CUkern_st* cuda_double::find_kernel(const void* function) {
 }
 
 CUkern_st* cuda_double::add_kernel(const void* host_stub, const char* name) {
-  auto* kernel = new CUkern_st{name};
+  CUkern_st* const kernel = &kernels().made.emplace_back(CUkern_st{name});
   if (host_stub) kernels().by_stub[host_stub] = kernel;
   kernels().all.insert(kernel);
   return kernel;

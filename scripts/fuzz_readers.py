@@ -11,6 +11,7 @@ default compiler, and lines are not counted; it says so.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -133,7 +134,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=int, default=600, help="of fuzzing (default: 600)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="side by side")
     options = parser.parse_args()
 
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -153,9 +154,14 @@ def main():
         print(f"{'PASS' if passed else 'FAIL'} {text}", flush=True)
 
     findings = BUILD / "findings"
-    for kind in READERS:
-        part = max(1, options.seconds // len(READERS))
-        code, tried, _ = fuzz(f"fuzz_{kind}_file", part, clang, findings)
+    part = max(1, options.seconds // len(READERS))
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as side_by_side:
+        runs = {
+            kind: side_by_side.submit(fuzz, f"fuzz_{kind}_file", part, clang, findings)
+            for kind in READERS
+        }
+    for kind, run in runs.items():
+        code, tried, _ = run.result()
         where = f"; see {findings.relative_to(ROOT)}" if code else ""
         judge(
             code == 0, f"{kind} reader: {tried} texts in {part} s, {bool(code):d} findings{where}"

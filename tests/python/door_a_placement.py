@@ -2,6 +2,7 @@
 
 record FILE   trains with the native allocator's addresses, saves the plan of the whole program
 load FILE     trains by that plan from the start, then diverges from it in every way
+threads FILE  trains by it while other threads allocate, which may make it leave the plan
 probe         trains, records two steps, shadows one, engages, moves the parameters
 """
 
@@ -331,13 +332,11 @@ def threads():
             errors.append(repr(error))
 
     workers = [threading.Thread(target=churn, args=(seed,)) for seed in range(6)]
-    # Two steps at most are disturbed, however slow the threads are: after three the plan is left.
-    program.step()
-    door.placement("mark")
     for worker in workers:
         worker.start()
-    program.step()
-    door.placement("mark")
+    for _ in range(2):
+        program.step()
+        door.placement("mark")
     for worker in workers:
         worker.join()
     program.step()
@@ -484,10 +483,10 @@ def main():
             bypass,
             raw_calls,
             budget,
-            threads,
             refusals,
             leave,
         ],
+        "threads": [load, threads],
         "probe": [no_gain, probe],
     }[arm]
     for case in cases:

@@ -47,12 +47,18 @@ def loaded(recorded, plan):
 
 
 @pytest.fixture(scope="module")
+def threaded(recorded, plan):
+    recorded("record")
+    return Run("threads", plan)
+
+
+@pytest.fixture(scope="module")
 def probed():
     return Run("probe")
 
 
-def test_nothing_was_misused_or_missing(recorded, loaded, probed):
-    for run in (recorded, loaded, probed):
+def test_nothing_was_misused_or_missing(recorded, loaded, threaded, probed):
+    for run in (recorded, loaded, threaded, probed):
         assert run("end") == {"misuse": 0, "first_misuse": "", "missing": 0}
         assert run.finished.returncode == 0, run.finished.stderr[-4000:]
 
@@ -141,8 +147,8 @@ def test_budget_and_handler_go_on_working(loaded):
     assert f"{case['count']} x 4.0 MiB" in case["message"], "holders are blocks, not the arena"
 
 
-def test_threads_and_streams(loaded):
-    assert loaded("threads") == {"errors": [], "disagreement": {}}
+def test_threads_and_streams(threaded):
+    assert threaded("threads") == {"errors": [], "disagreement": {}}
 
 
 def test_bad_input_is_refused_in_one_line(loaded):

@@ -16,55 +16,22 @@ import torch
 from cuda_double import BUILD, Double
 from cuda_double_program import Gpt
 from door_a import Door
-from torch import nn
+from training import Training, lasting_storages
+from unet import UNet
 
 STEPS = 5
 double = Double()
 
 
-class UNet(nn.Module):
-    def __init__(self, channels=32, depth=4):
-        super().__init__()
-        widths = [channels << level for level in range(depth)]
-
-        def pair(inputs, outputs):
-            return nn.Sequential(
-                nn.Conv2d(inputs, outputs, 3, padding=1),
-                nn.GroupNorm(8, outputs),
-                nn.SiLU(),
-                nn.Conv2d(outputs, outputs, 3, padding=1),
-                nn.GroupNorm(8, outputs),
-                nn.SiLU(),
-            )
-
-        ins = [3, *widths[:-1]]
-        self.down = nn.ModuleList(pair(i, o) for i, o in zip(ins, widths))
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(2 * width, width, 2, stride=2) for width in reversed(widths[:-1])
-        )
-        self.merge = nn.ModuleList(pair(2 * width, width) for width in reversed(widths[:-1]))
-        self.head = nn.Conv2d(channels, 3, 1)
-
-    def forward(self, images, targets):
-        skips, x = [], images
-        for level, block in enumerate(self.down):
-            x = block(x if level == 0 else nn.functional.max_pool2d(x, 2))
-            skips.append(x)
-        skips.pop()
-        for up, merge in zip(self.up, self.merge):
-            x = merge(torch.cat([up(x), skips.pop()], dim=1))
-        return nn.functional.mse_loss(self.head(x), targets)
-
-
 def gpt(layers, width, batch, length, checkpointed=False):
-    model = Gpt(layers=layers, width=width, vocabulary=4096, checkpointed=checkpointed).cuda()
-    tokens = torch.randint(0, 4096, (batch, length)).cuda()
-    return model, (tokens, tokens)
+    tokens = torch.randint(0, 4096, (batch, length))
+    model = Gpt(layers=layers, width=width, vocabulary=4096, checkpointed=checkpointed)
+    return Training(model, [tokens, tokens])
 
 
 def unet(batch, size):
-    images = torch.zeros(batch, 3, size, size, device="cuda")
-    return UNet().cuda(), (images, images)
+    images = torch.zeros(batch, 3, size, size)
+    return Training(UNet(channels=32, levels=3), [images, images])
 
 
 MODELS = {
@@ -74,28 +41,6 @@ MODELS = {
     "GPT 12x768": lambda: gpt(12, 768, 4, 256),
     "GPT 12x768 checkpointed": lambda: gpt(12, 768, 4, 256, True),
 }
-
-
-class Training:
-    def __init__(self, model):
-        self.model, self.inputs = MODELS[model]()
-        self.optimizer = torch.optim.AdamW(self.model.parameters())
-
-    def step(self):
-        with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
-            self.model(*self.inputs).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def storages(self):
-        states = [
-            value
-            for state in self.optimizer.state.values()
-            for value in state.values()
-            if torch.is_tensor(value) and value.is_cuda
-        ]
-        tensors = [*self.model.parameters(), *self.model.buffers(), *states, *self.inputs]
-        return [tensor.untyped_storage() for tensor in tensors]
 
 
 def most_live():
@@ -121,7 +66,7 @@ def train(model, arm, plan=None):
         torch.cuda.memory._record_memory_history(context=None, max_entries=1 << 22)
     if arm in ("record", "load"):
         door.placement(arm, *([plan] if arm == "load" else []))
-    training = Training(model)
+    training = MODELS[model]()
     marked = arm in ("record", "load")
     for _ in range(STEPS):
         if marked:
@@ -157,7 +102,7 @@ def probe(door, training):
     training.step()
     door.placement("mark")
     training.native_bytes = double.largest_bytes()
-    door.engage(training.storages())
+    door.engage(lasting_storages(training.model, training.optimizer, *training.inputs))
     training.native_bytes = max(training.native_bytes, double.largest_bytes())
     double.reset_largest()
     for _ in range(3):

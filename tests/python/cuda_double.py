@@ -52,6 +52,27 @@ def run_case(name, case):
     print(json.dumps({"case": name, **result}), flush=True)
 
 
+class Cases:
+    """What a finished program of run_case() said of each case, by its name."""
+
+    def __init__(self, finished):
+        self.finished = finished
+        lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
+        self.cases = {case.pop("case"): case for case in map(json.loads, lines)}
+
+    def __call__(self, name):
+        tail = self.finished.stderr[-4000:]
+        assert name in self.cases, f"{name} did not run:\n{tail}"
+        assert "error" not in self.cases[name], f"{self.cases[name]}\n{tail}"
+        return self.cases[name]
+
+    def assert_clean(self):
+        """The program came to its end, and the double saw nothing wrong."""
+        tail = self.finished.stderr[-4000:]
+        assert self("end") == {"misuse": 0, "first_misuse": "", "missing": 0}, tail
+        assert self.finished.returncode == 0, tail
+
+
 class Launch(ctypes.Structure):
     _fields_ = [
         ("sequence", ctypes.c_uint64),
@@ -90,6 +111,14 @@ class Double:
 
     def calls(self, function):
         return self.library.lowtide_double_calls(function.encode())
+
+    def verdict(self):
+        """What Cases.assert_clean() looks at; the last case of a program, by the name "end"."""
+        return {
+            "misuse": self.misuse(),
+            "first_misuse": self.first_misuse(),
+            "missing": self.missing(),
+        }
 
     def missing(self):
         return self.library.lowtide_double_missing()

@@ -251,11 +251,7 @@ def main():
         "graph": graph,
         "record_stream": record_stream,
         "streams_and_devices": streams_and_devices,
-        "clean": lambda: {
-            "misuse": double.misuse(),
-            "first_misuse": double.first_misuse(),
-            "missing": double.missing(),
-        },
+        "end": double.verdict,
     }
     for name, case in cases.items():
         run_case(name, case)

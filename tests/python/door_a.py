@@ -18,6 +18,15 @@ class Refused(Exception):
     """A call of the door that returned its error."""
 
 
+def refusal(call, *arguments):
+    """Its error; None where it was not refused."""
+    try:
+        call(*arguments)
+    except Refused as error:
+        return str(error)
+    return None
+
+
 class Door:
     def __init__(self, library=BUILD / "lib" / "liblowtide_cuda.so"):
         self.library = ctypes.CDLL(str(library))

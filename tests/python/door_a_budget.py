@@ -1,16 +1,8 @@
 """Cases of door_a_program.py that only the door has: budget, pressure handler, bad input."""
 
 import torch
-from door_a import NO_LIMIT, Refused
+from door_a import NO_LIMIT, refusal
 from door_a_arm import MIB, door, double, failure, settle, stats, tensor
-
-
-def refusal(call, *arguments):
-    try:
-        call(*arguments)
-    except Refused as error:
-        return str(error)
-    return None
 
 
 def budget():

@@ -14,8 +14,9 @@ import threading
 import torch
 from cuda_double import Double, run_case
 from cuda_double_program import Gpt
-from door_a import NO_LIMIT, Door, Refused
+from door_a import NO_LIMIT, Door, Refused, refusal
 from torch import nn
+from training import lasting_storages
 
 MIB = 1 << 20
 double = Double()
@@ -52,13 +53,7 @@ class Program:
             door.placement("mark")
 
     def storages(self):
-        states = [
-            value
-            for state in self.optimizer.state.values()
-            for value in state.values()
-            if torch.is_tensor(value) and value.is_cuda
-        ]
-        return [tensor.untyped_storage() for tensor in [*self.model.parameters(), *states]]
+        return lasting_storages(self.model, self.optimizer)
 
 
 def figures():
@@ -349,13 +344,6 @@ def threads():
 
 
 def refusals():
-    def refusal(call, *arguments):
-        try:
-            call(*arguments)
-        except Refused as error:
-            return str(error)
-        return None
-
     return {
         "uninstall": refusal(door.uninstall),
         "shadow": refusal(door.placement, "shadow"),
@@ -459,14 +447,6 @@ def probe():
     }
 
 
-def end():
-    return {
-        "misuse": double.misuse(),
-        "first_misuse": double.first_misuse(),
-        "missing": double.missing(),
-    }
-
-
 def main():
     torch.backends.cudnn.enabled = False
     door.install()
@@ -491,7 +471,7 @@ def main():
     }[arm]
     for case in cases:
         run_case(case.__name__, functools.partial(case, *paths) if case in (record, load) else case)
-    run_case("end", end)
+    run_case("end", double.verdict)
 
 
 if __name__ == "__main__":

@@ -28,14 +28,7 @@ def main():
         if only and case.__name__ not in only:
             continue
         run_case(case.__name__, lambda case=case: judged(case))
-    run_case(
-        "end",
-        lambda: {
-            "misuse": double.misuse(),
-            "first_misuse": double.first_misuse(),
-            "missing": double.missing(),
-        },
-    )
+    run_case("end", double.verdict)
 
 
 if __name__ == "__main__":

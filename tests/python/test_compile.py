@@ -8,7 +8,6 @@ Compilation is dear. All arms share what the first one compiled, in one test, si
 each of several tests to another worker, and each worker would compile for itself.
 """
 
-import json
 import pathlib
 
 import cuda_double
@@ -18,18 +17,9 @@ BY_CHANCE = ("segment", "reserved", "inactive_split", "num_device")
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-class Arm:
-    def __init__(self, name, settings):
-        program = HERE / "compile_program.py"
-        self.finished = cuda_double.run(program, name, extra=settings, timeout=1800)
-        lines = [line for line in self.finished.stdout.splitlines() if line.startswith("{")]
-        self.cases = {case.pop("case"): case for case in map(json.loads, lines)}
-
-    def __call__(self, name):
-        tail = self.finished.stderr[-4000:]
-        assert name in self.cases, f"{name} did not run:\n{tail}"
-        assert "error" not in self.cases[name], f"{self.cases[name]}\n{tail}"
-        return self.cases[name]
+def arm_of(name, settings):
+    program = HERE / "compile_program.py"
+    return cuda_double.Cases(cuda_double.run(program, name, extra=settings, timeout=1800))
 
 
 def compiler_settings(folder):
@@ -45,8 +35,8 @@ def compiler_settings(folder):
 
 def test_compiled_training(tmp_path, subtests):
     settings = compiler_settings(tmp_path)
-    Arm("compile", settings)
-    native, door_a, door_b = (Arm(name, settings) for name in ("native", "door_a", "door_b"))
+    arm_of("compile", settings)
+    native, door_a, door_b = (arm_of(name, settings) for name in ("native", "door_a", "door_b"))
     assert len(list(tmp_path.rglob("*.cubin"))) > 50, "by Triton and ptxas"
 
     for name in ("gpt", "unet", "gpt_graphs", "unet_graphs"):
@@ -87,6 +77,4 @@ def test_compiled_training(tmp_path, subtests):
 
     for arm in (native, door_a, door_b):
         with subtests.test("nothing misused or missing", arm=arm.finished.args[2]):
-            end = arm("end")
-            assert (end["misuse"], end["first_misuse"], end["missing"]) == (0, "", 0)
-            assert arm.finished.returncode == 0, arm.finished.stderr[-4000:]
+            arm.assert_clean()

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import json
 import pathlib
 
 import cuda_double
@@ -26,19 +25,8 @@ def finished():
 
 
 @pytest.fixture(scope="module")
-def cases(finished):
-    found = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
-    return {"end": {"code": finished.returncode}, **{case["case"]: case for case in found}}
-
-
-@pytest.fixture
-def case(cases, finished):
-    def take(name):
-        assert name in cases, f"{name} did not run:\n{finished.stderr[-4000:]}"
-        assert "error" not in cases[name], f"{cases[name]}\n{finished.stderr[-4000:]}"
-        return cases[name]
-
-    return take
+def case(finished):
+    return cuda_double.Cases(finished)
 
 
 def test_torch_sees_the_devices(case):
@@ -50,17 +38,11 @@ def test_torch_sees_the_devices(case):
 
 
 def test_the_program_ends_and_says_double(case, finished):
-    assert case("end")["code"] == 0, finished.stderr[-4000:]
+    case.assert_clean()
     banner, *rest = [line for line in finished.stderr.splitlines() if "CUDA double" in line]
     assert "values are garbage" in banner
     assert any("report at exit" in line for line in rest)
     assert "misuse: none" in finished.stderr
-
-
-def test_nothing_was_misused_or_missing(case, finished):
-    assert case("clean")["first_misuse"] == ""
-    assert case("clean")["misuse"] == 0
-    assert case("clean")["missing"] == 0, finished.stderr[-4000:]
 
 
 @pytest.mark.parametrize("name", ["train", "train_checkpointed"])

@@ -11,7 +11,6 @@ scripts/device-check (scripts/device_door_a.py). Peer access takes two GPUs: not
 """
 
 import importlib.util
-import json
 import pathlib
 import re
 import subprocess
@@ -49,27 +48,18 @@ COMMON = [name for names in FEATURES.values() for name in names]
 ON_A_DEVICE = ["record_stream", "ipc", "cudnn_benchmark", "nccl"]
 
 
-class Arm:
-    def __init__(self, name):
-        self.finished = cuda_double.run(HERE / "door_a_program.py", name, DEVICES=2)
-        lines = [line for line in self.finished.stdout.splitlines() if line.startswith("{")]
-        self.cases = {case.pop("case"): case for case in map(json.loads, lines)}
-
-    def __call__(self, name):
-        tail = self.finished.stderr[-4000:]
-        assert name in self.cases, f"{name} did not run:\n{tail}"
-        assert "error" not in self.cases[name], f"{self.cases[name]}\n{tail}"
-        return self.cases[name]
+def arm(name):
+    return cuda_double.Cases(cuda_double.run(HERE / "door_a_program.py", name, DEVICES=2))
 
 
 @pytest.fixture(scope="module")
 def native():
-    return Arm("native")
+    return arm("native")
 
 
 @pytest.fixture(scope="module")
 def door():
-    return Arm("door")
+    return arm("door")
 
 
 def test_what_the_double_cannot_tell_is_a_row_of_the_device_check():
@@ -98,10 +88,8 @@ def test_the_program_cannot_tell(native, door, name):
 
 
 def test_nothing_was_misused_or_missing(native, door):
-    for arm in (native, door):
-        end = arm("end")
-        assert (end["misuse"], end["first_misuse"], end["missing"]) == (0, "", 0)
-        assert arm.finished.returncode == 0, arm.finished.stderr[-4000:]
+    native.assert_clean()
+    door.assert_clean()
 
 
 @pytest.mark.parametrize("name", ["train_gpt", "train_unet"])

@@ -7,7 +7,6 @@ What is reserved is the double's count; what is live at most, torch's own statis
 without an arena. door_a_placement.py has the cases.
 """
 
-import json
 import pathlib
 
 import cuda_double
@@ -17,17 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 
 
-class Run:
-    def __init__(self, *arguments):
-        self.finished = cuda_double.run(HERE / "door_a_placement.py", *arguments)
-        lines = [line for line in self.finished.stdout.splitlines() if line.startswith("{")]
-        self.cases = {case.pop("case"): case for case in map(json.loads, lines)}
-
-    def __call__(self, name):
-        tail = self.finished.stderr[-4000:]
-        assert name in self.cases, f"{name} did not run:\n{tail}"
-        assert "error" not in self.cases[name], f"{self.cases[name]}\n{tail}"
-        return self.cases[name]
+def run(*arguments):
+    return cuda_double.Cases(cuda_double.run(HERE / "door_a_placement.py", *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -37,30 +27,29 @@ def plan(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recorded(plan):
-    return Run("record", plan)
+    return run("record", plan)
 
 
 @pytest.fixture(scope="module")
 def loaded(recorded, plan):
     recorded("record")
-    return Run("load", plan)
+    return run("load", plan)
 
 
 @pytest.fixture(scope="module")
 def threaded(recorded, plan):
     recorded("record")
-    return Run("threads", plan)
+    return run("threads", plan)
 
 
 @pytest.fixture(scope="module")
 def probed():
-    return Run("probe")
+    return run("probe")
 
 
 def test_nothing_was_misused_or_missing(recorded, loaded, threaded, probed):
-    for run in (recorded, loaded, threaded, probed):
-        assert run("end") == {"misuse": 0, "first_misuse": "", "missing": 0}
-        assert run.finished.returncode == 0, run.finished.stderr[-4000:]
+    for cases in (recorded, loaded, threaded, probed):
+        cases.assert_clean()
 
 
 def test_a_loaded_plan_serves_every_request_and_reserves_the_peak(recorded, loaded):

@@ -1,6 +1,5 @@
 """Door B: real torch over the CUDA double, with Lowtide's C functions as its allocator."""
 
-import json
 import os
 import pathlib
 import re
@@ -24,9 +23,7 @@ def run():
     def cases(mode):
         if mode not in done:
             finished = cuda_double.run(HERE / "door_b_program.py", mode, MEMORY=4 * GIB, DEVICES=2)
-            lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
-            done[mode] = {case["case"]: case for case in map(json.loads, lines)}
-            done[mode]["end"] = {"code": finished.returncode, "stderr": finished.stderr}
+            done[mode] = cuda_double.Cases(finished)
         return done[mode]
 
     return cases
@@ -34,19 +31,12 @@ def run():
 
 @pytest.fixture
 def case(run):
-    def take(name, mode="door"):
-        cases = run(mode)
-        assert name in cases, f"{name} did not run:\n{cases['end']['stderr'][-4000:]}"
-        assert "error" not in cases[name], cases[name]
-        return cases[name]
-
-    return take
+    return lambda name, mode="door": run(mode)(name)
 
 
 @pytest.mark.parametrize("mode", ["native", "door", "pool"])
-def test_the_program_ends_and_misuses_nothing(case, mode):
-    assert case("end", mode)["code"] == 0, case("end", mode)["stderr"][-4000:]
-    assert case("clean", mode) == {"case": "clean", "misuse": 0, "first_misuse": ""}
+def test_the_program_ends_and_misuses_nothing(run, mode):
+    run(mode).assert_clean()
 
 
 both_models = pytest.mark.parametrize("name", ["train_gpt", "train_unet"])
@@ -121,9 +111,9 @@ def test_a_fraction_is_a_limit(case):
     assert figures["all"] == (1 << 63) - 1
 
 
-def test_unknown_pointers_are_counted_and_never_reach_the_device(case):
-    assert case("unknown_pointers") == {"case": "unknown_pointers", "counted": 3, "frees": 0}
-    assert case("end")["stderr"].count("no live block of lowtide_malloc") == 1
+def test_unknown_pointers_are_counted_and_never_reach_the_device(run, case):
+    assert case("unknown_pointers") == {"counted": 3, "frees": 0}
+    assert run("door").finished.stderr.count("no live block of lowtide_malloc") == 1
 
 
 def test_without_a_runtime_it_says_why_and_the_process_lives():

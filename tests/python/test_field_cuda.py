@@ -1,7 +1,6 @@
 """Cases that hurt people elsewhere (the name of a test has the case's number), on CUDA memory: real
 torch over the CUDA double, with each of our doors. tests/field has those that need no CUDA."""
 
-import json
 import pathlib
 import re
 
@@ -16,24 +15,19 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
-class Process:
+class Process(cuda_double.Cases):
     def __init__(self, mode):
-        done = cuda_double.run(
-            HERE / "field_cuda_program.py",
-            mode,
-            watched_by=WATCH,
-            MEMORY=4 * GIB,
-            DEVICES=2,
-            QUIET=1,
+        super().__init__(
+            cuda_double.run(
+                HERE / "field_cuda_program.py",
+                mode,
+                watched_by=WATCH,
+                MEMORY=4 * GIB,
+                DEVICES=2,
+                QUIET=1,
+            )
         )
-        self.code, self.screen = done.returncode, done.stderr
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        self.cases = {case.pop("case"): case for case in map(json.loads, lines)}
-
-    def __call__(self, name):
-        assert name in self.cases, f"{name} did not run:\n{self.screen[-4000:]}"
-        assert "error" not in self.cases[name], f"{self.cases[name]}\n{self.screen[-4000:]}"
-        return self.cases[name]
+        self.code, self.screen = self.finished.returncode, self.finished.stderr
 
 
 @pytest.fixture(scope="module")

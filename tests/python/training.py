@@ -25,6 +25,18 @@ class Training:
             self.optimizer.zero_grad()
 
 
+def lasting_storages(model, optimizer, *others):
+    """Of parameters, buffers, optimizer state and other tensors: what steps hand on."""
+    states = [
+        value
+        for state in optimizer.state.values()
+        for value in state.values()
+        if torch.is_tensor(value) and value.is_cuda
+    ]
+    tensors = [*model.parameters(), *model.buffers(), *states, *others]
+    return [tensor.untyped_storage() for tensor in tensors]
+
+
 def gpt(mode=None):
     torch.manual_seed(0)
     return Training(Gpt(), [torch.randint(0, 256, (8, 64))] * 2, mode)

@@ -417,13 +417,9 @@ bool only_wraps(OpFrame& frame, c10::ArrayRef<c10::IValue> results) {
   return all_known;
 }
 
-// Its end on the device, and whether it drew numbers there that it did not declare.
-void note_device_work(OpFrame& frame) {
+// Whether it drew numbers on the device that it did not declare.
+void note_undeclared_draws(OpFrame& frame) {
   Runtime& runtime = *frame.runtime;
-  if (frame.device_start.has_value() && frame.log_op >= 0) {
-    runtime.log->add_device_time(frame.log_op, std::move(*frame.device_start),
-                                 runtime.streams.timestamp());
-  }
   if (frame.record == nullptr || frame.info->random || !runtime.device_generator.defined() ||
       runtime.capturing() || RngState::offset_of(runtime.device_generator) == frame.device_offset) {
     return;
@@ -452,10 +448,18 @@ void CaptureCore::end(OpFrame& frame, c10::ArrayRef<c10::IValue> results) {
   if (frame.tape == nullptr) {
     return;
   }
-  note_device_work(frame);
+  note_undeclared_draws(frame);
+  std::optional<c10::Event> device_end;
+  if (frame.device_start.has_value()) {
+    device_end = runtime.streams.timestamp();
+  }
   const std::lock_guard lock(runtime.mutex);
   record_results(frame, results, ns);
   settle_pending(frame);
+  if (device_end.has_value() && frame.log_op >= 0) {
+    runtime.log->add_device_time(frame.log_op, std::move(*frame.device_start),
+                                 std::move(*device_end));
+  }
 }
 
 void CaptureCore::record_results(OpFrame& frame, c10::ArrayRef<c10::IValue> results, int64_t ns) {

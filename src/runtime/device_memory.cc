@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "hooks/sibling_library.h"
 #include "hooks/torch_cpu_memory.h"
 
 namespace lowtide::runtime {
@@ -17,17 +18,16 @@ using CudaMemory = hooks::TrainingMemory* (*)(int device, std::string* why_not);
 // It lies beside this library; a program that trains on the CPU never loads it.
 CudaMemory load_cuda_memory() {
 #ifdef LOWTIDE_CUDA_LIBRARY
-  Dl_info own{};
-  std::string path;
-  if (dladdr(reinterpret_cast<void*>(&load_cuda_memory), &own) != 0) path = own.dli_fname;
-  path.resize(path.find_last_of('/') + 1);
-  path += LOWTIDE_CUDA_LIBRARY;
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw InvalidInput(std::string("Lowtide's CUDA library cannot be loaded: ") + dlerror() +
-                       ". Fix: install Lowtide's libraries into one folder");
+  void* const library = hooks::open_sibling_library(
+      reinterpret_cast<const void*>(&load_cuda_memory), LOWTIDE_CUDA_LIBRARY);
+  void* const make = library == nullptr ? nullptr : dlsym(library, "lowtide_cuda_training_memory");
+  if (make == nullptr) {
+    const char* const why = dlerror();
+    throw InvalidInput(std::string("Lowtide's CUDA library cannot be used: ") +
+                       (why == nullptr ? LOWTIDE_CUDA_LIBRARY : why) +
+                       ". Fix: install Lowtide's libraries of one build into one folder");
   }
-  return reinterpret_cast<CudaMemory>(dlsym(library, "lowtide_cuda_training_memory"));
+  return reinterpret_cast<CudaMemory>(make);
 #else
   throw InvalidInput(
       "this Lowtide was built without CUDA. Fix: build it with a torch that has CUDA");

@@ -77,8 +77,10 @@ std::string SessionImpl::report() const {
             " x " + largest[i].first);
   }
   row(out, "checked",
-      std::to_string(stats_.verified) + " recomputed and compared, " +
-          std::to_string(stats_.mismatched) + " differ");
+      std::to_string(stats_.verified) +
+          (memory_->has_values()
+               ? " recomputed and compared, " + std::to_string(stats_.mismatched) + " differ"
+               : " recomputed; values not verified (double)"));
   const Bound& bound = plan.bound;
   row(out, "bound and gap",
       bound.lower_bound_ns < 0

@@ -76,7 +76,8 @@ class Runtime {
     return budgeted(storage) ? static_cast<int64_t>(storage.nbytes()) : 0;
   }
 
-  // Of what means nothing: the same for all.
+  // Of what means nothing: the same for all. The one op that may run under the mutex: a device's
+  // bytes are copied to the host, which takes no memory that the budget is of.
   [[nodiscard]] Digest128 digest_of_values(const c10::StorageImpl& storage) const {
     return memory.has_values() ? digest_of(storage) : Digest128{};
   }

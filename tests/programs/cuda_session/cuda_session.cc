@@ -270,6 +270,14 @@ json refusals() {
   return said;
 }
 
+json automatic_budget() {
+  lowtide::SessionOptions wanted = options(0);
+  wanted.budget = "auto";
+  wanted.reserve = std::to_string(kMiB);
+  const lowtide::Session session(wanted);
+  return {{"bytes", session.budget_bytes()}};
+}
+
 json autocast() {
   const Tensor input = torch::empty({16384, 1024}, on_cuda);
   std::vector<Tensor> weights;
@@ -300,6 +308,7 @@ int main() {
                                                       {"captured_step", captured_step},
                                                       {"comes_and_goes", comes_and_goes},
                                                       {"refusals", refusals},
+                                                      {"automatic_budget", automatic_budget},
                                                       {"autocast", autocast}};
   for (const auto& [name, run] : cases) {
     json result;
